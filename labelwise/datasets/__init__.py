@@ -1,0 +1,1 @@
+"""Readers of published data sets, and made worlds with a known truth."""

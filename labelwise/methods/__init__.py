@@ -1,0 +1,1 @@
+"""Ways to classify, all under one contract (base.py)."""

@@ -1,0 +1,143 @@
+"""The one contract of all methods, and the model folder they are saved in.
+
+A method's constructor stores settings; `fit` does the work and returns self; `predict` returns Scores over the columns of
+the corpus it is given, which may hold labels that `fit` never saw. Abilities are asked by isinstance, never by flags.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from labelwise import __version__
+from labelwise.corpus import Corpus, Document
+from labelwise.errors import BadModel, LabelwiseError
+from labelwise.jsonl import read_labels, write_labels
+from labelwise.labels import Label, LabelSet
+from labelwise.progress import Progress
+from labelwise.registry import find, methods
+from labelwise.scores import Scores
+from labelwise.settings import make
+from labelwise.storage import new_folder, to_toml, verify_checksums
+
+FORMAT = 1
+
+
+class Method(Protocol):
+    """A way to classify; once fitted, a model."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type]
+    settings: Any
+
+    def __init__(self, settings: Any = ...) -> None: ...
+    def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
+        """Learn from the training documents."""
+
+    def predict(self, corpus: Corpus) -> Scores:
+        """Score every label of the corpus's label set for every document."""
+
+    def save(self, folder: Path, *, force: bool = False) -> None:
+        """Write the model as a folder, whole or not at all."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a model back."""
+
+
+class ZeroShot:
+    """A method that scores labels `fit` never saw."""
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A method that can say which words spoke for a label."""
+
+    @abstractmethod
+    def explain(self, document: Document, label: Label) -> Explanation:
+        """The weight of each word of the document for the label."""
+
+
+class Span(NamedTuple):
+    """A piece of the text that spoke for (above 0) or against a label."""
+
+    start: int
+    end: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a label was given: pieces of the document's text with their weights."""
+
+    label: Label
+    score: float
+    spans: tuple[Span, ...]
+
+
+class SavedModel(NamedTuple):
+    """What every model folder holds."""
+
+    settings: dict[str, Any]
+    labels: LabelSet
+    arrays: dict[str, np.ndarray]
+
+
+@contextmanager
+def model_folder(folder: Path, method: Method, labels: LabelSet, *, force: bool = False) -> Iterator[Path]:
+    """A folder to write a model's own files into; settings, labels and checksums are written for it."""
+    with new_folder(Path(folder), force=force) as draft:
+        header = {"format": FORMAT, "method": method.name, "version": __version__, "settings": asdict(method.settings)}
+        (draft / "model.toml").write_text(to_toml(header), encoding="utf-8")
+        write_labels(labels, draft / "labels.jsonl")
+        yield draft
+
+
+def read_model(folder: Path) -> SavedModel:
+    """Settings, labels and arrays of a model folder; every file is checked against its checksum."""
+    header = read_header(folder)
+    verify_checksums(folder)
+    arrays: dict[str, np.ndarray] = {}
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            arrays |= {name: stored[name] for name in stored.files}
+    return SavedModel(header["settings"], read_labels(folder / "labels.jsonl"), arrays)
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """What `model.toml` says: format, method, version, settings."""
+    path = folder / "model.toml"
+    if not path.is_file():
+        raise BadModel(f"{folder}: not a model folder (no model.toml); train one with `labelwise train`")
+    try:
+        header = tomllib.loads(path.read_text(encoding="utf-8"))
+        number, _ = header["format"], header["method"]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError) as error:
+        raise BadModel(f"{path}: damaged: {error}") from None
+    if number > FORMAT:
+        raise BadModel(f"{path}: written in format {number}, this version reads up to {FORMAT}; upgrade labelwise")
+    return header | {"settings": header.get("settings", {})}
+
+
+def load(folder: Path | str) -> Method:
+    """Any fitted model from its folder."""
+    folder = Path(folder)
+    header = read_header(folder)
+    method: Method = find(header["method"], methods(), "method").load().load(folder)
+    return method
+
+
+def settings_from(kind: type, saved: SavedModel, folder: Path) -> Any:
+    """The settings a model was saved with."""
+    return make(kind, saved.settings, where=f"{folder / 'model.toml'}: settings.")
+
+
+class NotFitted(LabelwiseError):
+    """predict, save or explain before fit."""

@@ -1,0 +1,77 @@
+"""What there is, by name: methods and data sets, each loaded only when it is used.
+
+Plug-ins add methods through the entry-point group `labelwise.methods`, data sets through `labelwise.datasets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from labelwise.errors import UnknownName, did_you_mean
+
+if TYPE_CHECKING:
+    from labelwise.methods.base import Method
+
+
+class Entry(NamedTuple):
+    """Where a thing lives, and what it is for in one line."""
+
+    target: str
+    summary: str
+
+    def load(self) -> Any:
+        """Import the thing itself."""
+        module, _, name = self.target.partition(":")
+        return getattr(import_module(module), name)
+
+
+METHODS = {
+    "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
+    "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),
+}
+
+DATASETS = {
+    "jsonl": Entry("labelwise.datasets.jsonl:read_jsonl", "any folder in Labelwise's own format, checked"),
+    "eurlex57k": Entry("labelwise.datasets.eurlex57k:read_eurlex57k", "57,000 EU laws with EuroVoc concepts"),
+    "mimic3": Entry("labelwise.datasets.mimic3:read_mimic3", "discharge summaries with ICD-9-CM codes"),
+    "amazon13k": Entry("labelwise.datasets.amazon13k:read_amazon13k", "1.5 million products with their categories"),
+    "skos": Entry("labelwise.datasets.skos:read_skos", "a label set from a SKOS thesaurus"),
+    "annif": Entry("labelwise.datasets.annif:read_annif", "Annif's full-text folders and TSV corpora"),
+    "xmc": Entry("labelwise.datasets.xmc:read_xmc", "the extreme-classification repository's sparse text files"),
+}
+
+
+def methods() -> dict[str, Entry]:
+    """All methods, plug-ins included; our own names win."""
+    return _plugins("labelwise.methods") | METHODS
+
+
+def datasets() -> dict[str, Entry]:
+    """All data set readers, plug-ins included."""
+    return _plugins("labelwise.datasets") | DATASETS
+
+
+def find(name: str, entries: Mapping[str, Entry], kind: str) -> Entry:
+    """The entry of that name, or an error with the nearest name."""
+    if name not in entries:
+        raise UnknownName(f"there is no {kind} {name!r}{did_you_mean(name, entries)} (known: {', '.join(sorted(entries))})")
+    return entries[name]
+
+
+def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """An unfitted method by name, its settings checked."""
+    from labelwise.settings import make
+
+    cls = find(name, methods(), "method").load()
+    method: Method = cls(make(cls.Settings, settings or {}, where=f"{name}: "))
+    return method
+
+
+def _plugins(group: str) -> dict[str, Entry]:
+    return {
+        point.name: Entry(point.value, f"plug-in of {point.dist.name if point.dist else 'unknown origin'}")
+        for point in entry_points(group=group)
+    }

@@ -1,0 +1,137 @@
+"""Scores: documents × labels, dense or sparse, and their ranking.
+
+`predict` returns every score it has, never a global top-k: the paper ranks inside the frequent, few and zero groups, and
+a global top-100 keeps none of the zero group's own top-10. Cut last, with `top`. A score of 0 means "not scored".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from labelwise.errors import BadScores
+from labelwise.labels import Label, LabelSet
+
+Order = Literal["authors", "lower_index"]
+
+CHUNK = 1 << 23  # scores ranked at once: bounds the memory of a ranking to some hundred MB
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A (documents, labels) matrix of scores from 0 to 1; columns follow `labels`."""
+
+    values: np.ndarray | csr_array
+    labels: LabelSet
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.labels):
+            raise BadScores(f"scores of shape {self.values.shape} do not fit a label set of {len(self.labels)}")
+        data = np.asarray(self.values.data if self.sparse else self.values)
+        # Both comparisons are false for NaN, so one pass finds everything.
+        if data.size and not (np.min(data) >= 0 and np.max(data) <= 1):
+            raise BadScores("scores must lie between 0 and 1 and be numbers (a NaN or an outlier is among them)")
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether labels without a score take no memory."""
+        return bool(issparse(self.values))
+
+    def dense(self) -> np.ndarray:
+        """The scores as an ordinary array."""
+        return np.asarray(self.values.toarray() if self.sparse else self.values)  # type: ignore[union-attr]
+
+    def rows(self, start: int, end: int) -> Scores:
+        """The scores of some consecutive documents."""
+        return Scores(self.values[start:end], self.labels)
+
+    def ranking(self, k: int, among: np.ndarray | None = None, ties: Order = "authors") -> np.ndarray:
+        """(documents, k) columns, best first, among the labels of a mask; -1 where nothing is left to rank.
+
+        Of equal scores the higher column comes first ("authors", as a reversed ascending sort gives) or the lower one.
+        Sparse scores rank scored labels only.
+        """
+        columns = np.arange(len(self.labels)) if among is None else np.flatnonzero(among)
+        if self.sparse:
+            return _rank_sparse(self.values, k, columns, ties)
+        ranked = np.full((len(self), k), -1, dtype=np.int64)
+        step = max(1, CHUNK // max(1, len(columns)))
+        for start in range(0, len(self), step):
+            part = self.values[start : start + step]
+            part = part if len(columns) == part.shape[1] else part[:, columns]
+            best = _rank_dense(part, min(k, len(columns)), ties)
+            ranked[start : start + step, : best.shape[1]] = columns[best]
+        return ranked
+
+    def top(self, k: int, threshold: float = 0.0) -> list[list[tuple[Label, float]]]:
+        """For each document its k best labels with a score above the threshold, best first."""
+        answer = []
+        for row, columns in enumerate(self.ranking(k, ties="lower_index")):
+            scored = [(int(column), float(self.values[row, column])) for column in columns if column >= 0]
+            answer.append([(self.labels[column], score) for column, score in scored if score > threshold])
+        return answer
+
+    @staticmethod
+    def mean(several: Sequence[Scores]) -> Scores:
+        """The mean of several scores over one label set; sparse if all are."""
+        first = several[0]
+        if any(scores.labels != first.labels or len(scores) != len(first) for scores in several):
+            raise BadScores("only scores of the same documents over the same label set have a mean")
+        if all(scores.sparse for scores in several):
+            return Scores(csr_array(sum(scores.values for scores in several)) / len(several), first.labels)
+        total = np.zeros(first.values.shape, dtype=np.float32)
+        for scores in several:
+            total += scores.dense()
+        return Scores(total / len(several), first.labels)
+
+    @staticmethod
+    def stack(batches: Iterator[Scores] | Sequence[Scores]) -> Scores:
+        """Scores of consecutive documents, one under the other."""
+        from scipy.sparse import vstack
+
+        parts = list(batches)
+        if all(part.sparse for part in parts):
+            return Scores(csr_array(vstack([part.values for part in parts], format="csr")), parts[0].labels)
+        return Scores(np.concatenate([part.dense() for part in parts]), parts[0].labels)
+
+
+def sort_keys(values: np.ndarray, ties: Order = "authors") -> np.ndarray:
+    """Whole numbers that order each row of scores as the scores do, ties broken by column.
+
+    The bits of a non-negative float32 grow with its value, so (bits, column) packed in 64 bits never tie.
+    """
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.int32).astype(np.int64) << 32
+    columns = np.arange(values.shape[1], dtype=np.int64)
+    bits |= columns if ties == "authors" else columns[::-1]
+    return bits
+
+
+def _rank_dense(values: np.ndarray, k: int, ties: Order) -> np.ndarray:
+    keys = sort_keys(values, ties)
+    if k < keys.shape[1]:
+        keys = np.partition(keys, keys.shape[1] - k, axis=1)[:, -k:]
+    keys = np.sort(keys, axis=1)[:, ::-1]
+    columns = keys & 0xFFFFFFFF
+    return columns if ties == "authors" else values.shape[1] - 1 - columns
+
+
+def _rank_sparse(values: csr_array, k: int, columns: np.ndarray, ties: Order) -> np.ndarray:
+    rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+    among = np.zeros(values.shape[1], dtype=bool)
+    among[columns] = True
+    kept = among[values.indices] & (values.data > 0)
+    rows, found, data = rows[kept], values.indices[kept].astype(np.int64), values.data[kept]
+    order = np.lexsort((found if ties == "lower_index" else -found, -data, rows))
+    rows, found = rows[order], found[order]
+    place = np.arange(len(rows)) - np.searchsorted(rows, np.arange(values.shape[0]))[rows]
+    ranked = np.full((values.shape[0], k), -1, dtype=np.int64)
+    first = place < k
+    ranked[rows[first], place[first]] = found[first]
+    return ranked

@@ -1,0 +1,114 @@
+"""Settings: frozen dataclasses whose default, meaning, check and search range stand together.
+
+Values from outside (TOML, `--set key=value`) are checked here, at the edge: a misspelt key or a bad value is an error with
+its path (`training.learnin_rate`) and the closest known name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, GroupedMetadata, Le
+
+from labelwise.errors import BadSettings, did_you_mean
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Range(GroupedMetadata):
+    """The values a setting may take, and between which a search looks: evenly, or by ratio with `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __iter__(self) -> Iterator[object]:
+        yield Ge(self.low)
+        yield Le(self.high)
+
+
+def make(kind: type[S], values: Mapping[str, Any], *, where: str = "") -> S:
+    """Settings of a kind from plain values, checked; `where` stands before the path in messages."""
+    from pydantic import TypeAdapter, ValidationError
+
+    _check_keys(kind, values, (), where)
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise BadSettings(f"{where}{path}: {first['input']!r} will not do: {first['msg'].lower()}") from None
+
+
+def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """Plain values with `key=value` assignments laid over them; values are read as TOML, else as text."""
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip():
+            raise BadSettings(f"--set {assignment}: write it as key=value, for example --set seed=7")
+        table = result
+        *outer, last = path.strip().split(".")
+        for key in outer:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise BadSettings(f"--set {assignment}: {key} is a value, not a group of settings")
+        table[last] = _parse(text.strip())
+    return result
+
+
+def explain(kind: type) -> list[tuple[str, str, Any, str]]:
+    """(name, type, default, meaning) for each setting of a kind; nested ones with their path."""
+    rows: list[tuple[str, str, Any, str]] = []
+    meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        hint = hints[item.name]
+        if is_dataclass(hint):
+            rows += [(f"{item.name}.{name}", *rest) for name, *rest in explain(hint)]  # type: ignore[arg-type]
+        else:
+            rows.append((item.name, _spell(hint), item.default, meanings.get(item.name, "")))
+    return rows
+
+
+def _check_keys(kind: type, values: Mapping[str, Any], path: tuple[str, ...], where: str) -> None:
+    hints = get_type_hints(kind)
+    for key, value in values.items():
+        full = ".".join((*path, key))
+        if key not in hints:
+            known = ", ".join(hints) or "it has none"
+            raise BadSettings(f"{where}{full}: there is no such setting{did_you_mean(key, hints)} (known: {known})")
+        if is_dataclass(hints[key]) and isinstance(value, Mapping):
+            _check_keys(hints[key], value, (*path, key), where)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _spell(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        base, *marks = get_args(hint)
+        ranges = [f"{mark.low:g}…{mark.high:g}" for mark in marks if isinstance(mark, Range)]
+        return " ".join([_spell(base), *ranges])
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """The texts that stand under the fields of a class."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+    meanings = {}
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            meanings[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+    return meanings

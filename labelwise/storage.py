@@ -1,0 +1,205 @@
+"""Outputs that appear whole or not at all.
+
+A folder is written beside its place under a hidden name and renamed when it is complete, so a kill leaves the old one or
+the new one. Every folder carries `checksums.json`; it is also how we know a folder for ours before `--force` replaces it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from labelwise.errors import BadModel, OutputExists
+
+CHECKSUMS = "checksums.json"
+
+
+@contextmanager
+def new_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Give a folder to write into; on success it takes the place of `path`, on any failure nothing is left."""
+    path = Path(os.path.abspath(path))
+    _check_place(path, force)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
+    draft = path.parent / f".{path.name}.partial-{os.getpid()}"
+    draft.mkdir()
+    try:
+        yield draft
+        write_checksums(draft)
+        _sync(draft)
+        if path.exists():
+            _exchange(draft, path)  # the old folder is now the draft
+            shutil.rmtree(draft)
+        else:
+            draft.rename(path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool = True) -> Iterator[IO[str]]:
+    """Give a text file to write into; it takes the place of `path` when the block ends well. `.gz` and `.xz` compress."""
+    path = Path(os.path.abspath(path))
+    if path.is_dir():
+        raise OutputExists(f"{path}: is a folder; name a file")
+    if path.exists() and not force:
+        raise OutputExists(f"{path}: already exists; add --force to replace it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with _opener(path)(draft, "wt", encoding="utf-8", newline="\n") as file:
+            yield file
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def open_text(path: Path) -> IO[str]:
+    """Open a text file for reading; `.gz` and `.xz` by name, byte-order mark skipped."""
+    file: IO[str] = _opener(path)(path, "rt", encoding="utf-8-sig", newline="")
+    return file
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes; `.gz` and `.xz` by name."""
+    file: IO[bytes] = _opener(path)(path, "rb")
+    return file
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file `name` in `folder`, plain or compressed."""
+    for suffix in ("", ".gz", ".xz"):
+        if (path := folder / (name + suffix)).exists():
+            return path
+    return None
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of every file of the folder."""
+    sums = {name: _sha256(folder / name) for name in _files(folder)}
+    (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+
+
+def verify_checksums(folder: Path) -> None:
+    """Raise when a file of the folder is missing or not as it was written."""
+    for name, expected in read_json(folder / CHECKSUMS).items():
+        if not (folder / name).is_file():
+            raise BadModel(f"{folder / name}: missing; the folder is incomplete, copy or train it again")
+        if _sha256(folder / name) != expected:
+            raise BadModel(f"{folder / name}: changed since it was written (checksum differs); copy or train it again")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value of a file, or an error with file and line."""
+    try:
+        with open_text(path) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise BadModel(f"{path}: no such file; is this a folder written by labelwise?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadModel(f"{path}:{getattr(error, 'lineno', 1)}: not JSON: {error}") from None
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """A mapping of plain values and nested mappings as TOML; None is left out, as TOML has no null."""
+    lines: list[str] = []
+    _toml_table(values, (), lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _toml_table(values: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    if path:
+        lines += ["", "[" + ".".join(_toml_key(key) for key in path) + "]"]
+    tables = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in values.items() if k not in tables and v is not None]
+    for key, table in tables.items():
+        _toml_table(table, (*path, key), lines)
+
+
+def _toml_key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare else json.dumps(key, ensure_ascii=False)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml_value, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)  # inf and nan are spelt the same in TOML
+    if isinstance(value, str | bool | int):
+        # TOML forbids a raw DEL, which JSON lets through.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    raise TypeError(f"cannot write {value!r} as TOML")
+
+
+def _opener(path: Path) -> Any:
+    return {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open)
+
+
+def _check_place(path: Path, force: bool) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not force:
+        raise OutputExists(f"{path}: already exists; add --force to replace it, or name another folder")
+    if not (path / CHECKSUMS).is_file():
+        raise OutputExists(f"{path}: not written by labelwise, so --force will not delete it; name another folder")
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed runs left beside `path`."""
+    for draft in path.parent.glob(f".{path.name}.partial-*"):
+        pid = draft.name.rsplit("-", 1)[1]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Swap two folders in one step where the system can (Linux); elsewhere in three renames."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None) if os.name == "posix" else None
+    at_cwd, swap = -100, 2
+    if renameat2 and renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), swap) == 0:
+        return
+    aside = one.with_name(one.name + "-old")
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)
+
+
+def _sync(folder: Path) -> None:
+    """Make sure the bytes are on the disk before the name is: a rename can survive a power cut that its content does not."""
+    for name in _files(folder):
+        with open(folder / name, "rb") as file:
+            os.fsync(file.fileno())
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def failure(error: OSError) -> str:
+    """What to tell a user about a read or write that the system refused."""
+    reasons = {
+        errno.ENOSPC: "the disk is full",
+        errno.EFBIG: "the file grew past the allowed size",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.EACCES: "no permission",
+    }
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    return f"{error.filename or 'output'}: {reason}; nothing was left half-written"
