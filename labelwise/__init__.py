@@ -28,7 +28,7 @@ _PUBLIC = {
     "read_corpus": "jsonl",
     "read_labels": "jsonl",
     "write_corpus": "jsonl",
-    "statistics": "statistics",
+    "describe": "statistics",
 }
 
 __all__ = [*_PUBLIC, "__version__"]

@@ -192,7 +192,7 @@ def count_labels(corpus: Corpus) -> np.ndarray:
     return np.bincount(corpus.gold().indices, minlength=len(corpus.labels))
 
 
-def gold_matrix(indptr: Sequence[int], columns: Sequence[int], labels: int) -> csr_array:
+def gold_matrix(indptr: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray, labels: int) -> csr_array:
     """A (documents, labels) boolean matrix from row starts and columns."""
     indices = np.asarray(columns, dtype=np.int32)
     return csr_array(

@@ -127,7 +127,7 @@ def read_documents(path: Path | str, *, labels_needed: bool = False) -> Iterator
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a JSONL file with their line numbers; blank lines are passed over."""
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         yield number, parse_object(line, path, number)
 
 
@@ -169,6 +169,11 @@ def parse_object(line: bytes | str, path: Path | str, number: int) -> dict[str, 
     return value
 
 
+def parse_document(line: bytes, path: Path | str, number: int) -> Document:
+    """One line as a document, gold labels optional."""
+    return _document(parse_object(line, path, number), path, number, False)
+
+
 class StoredDocuments(Sequence[Document]):
     """Documents that stay in their file and are parsed when asked for."""
 
@@ -189,7 +194,7 @@ class StoredDocuments(Sequence[Document]):
         start, number = int(self._starts[item]), int(self._numbers[item])
         end = self._data.find(b"\n", start)
         line = self._data[start : end if end >= 0 else len(self._data)]
-        return _document(parse_object(line, self._path, number), self._path, number, False)
+        return parse_document(line, self._path, number)
 
 
 class _Columns:
@@ -269,7 +274,8 @@ def _unpacked(path: Path) -> IO[bytes]:
     return file
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, plain or compressed, with their numbers; blank ones are passed over."""
     number = 0
     try:
         with open_bytes(path) as file:
@@ -289,7 +295,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise
 
 
-def _document(value: dict[str, Any], path: Path, number: int, labels_needed: bool) -> Document:
+def _document(value: dict[str, Any], path: Path | str, number: int, labels_needed: bool) -> Document:
     if labels_needed and "labels" not in value:
         raise _missing("labels", value, path, number)
     document = Document(
@@ -303,7 +309,7 @@ def _document(value: dict[str, Any], path: Path, number: int, labels_needed: boo
     return document
 
 
-def _text(value: dict[str, Any], key: str, path: Path, number: int, default: str | None = None) -> str:
+def _text(value: dict[str, Any], key: str, path: Path | str, number: int, default: str | None = None) -> str:
     found = value.get(key, default)
     if found is None and key not in value:
         raise _missing(key, value, path, number)
@@ -312,14 +318,14 @@ def _text(value: dict[str, Any], key: str, path: Path, number: int, default: str
     return found
 
 
-def _texts(value: dict[str, Any], key: str, path: Path, number: int) -> tuple[str, ...]:
+def _texts(value: dict[str, Any], key: str, path: Path | str, number: int) -> tuple[str, ...]:
     found = value.get(key) or []
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise BadFile(f"{path}:{number}: {key!r} is {found!r}; it must be a list of texts")
     return tuple(dict.fromkeys(found))
 
 
-def _missing(key: str, value: dict[str, Any], path: Path, number: int) -> LabelwiseError:
+def _missing(key: str, value: dict[str, Any], path: Path | str, number: int) -> LabelwiseError:
     return BadFile(f"{path}:{number}: the key {key!r} is missing{did_you_mean(key, value)} (found: {', '.join(value) or 'none'})")
 
 

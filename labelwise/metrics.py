@@ -46,18 +46,18 @@ RANKING: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
 
 def micro(true: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> tuple[float, float, float]:
     """Precision, recall and F1 of all decisions taken together, from counts per label."""
-    values = _precision_recall_f1(true.sum(keepdims=True), predicted.sum(keepdims=True), gold.sum(keepdims=True))
+    values = per_label(true.sum(keepdims=True), predicted.sum(keepdims=True), gold.sum(keepdims=True))
     return tuple(float(value[0]) for value in values)  # type: ignore[return-value]
 
 
 def macro(true: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> tuple[float, float, float]:
     """Precision, recall and F1 per label, then the plain mean over labels."""
-    return tuple(float(value.mean()) for value in _precision_recall_f1(true, predicted, gold))  # type: ignore[return-value]
+    return tuple(float(value.mean()) for value in per_label(true, predicted, gold))  # type: ignore[return-value]
 
 
 def weighted(true: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> tuple[float, float, float]:
     """Precision, recall and F1 per label, then the mean weighted by gold documents."""
-    values = _precision_recall_f1(true, predicted, gold)
+    values = per_label(true, predicted, gold)
     return tuple(float(_ratio(value @ gold, gold.sum())) for value in values)  # type: ignore[return-value]
 
 
@@ -100,7 +100,8 @@ def _hits(relevance: np.ndarray, k: int) -> np.ndarray:
     return np.asarray(relevance[:, :k].sum(axis=1))
 
 
-def _precision_recall_f1(true: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def per_label(true: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Precision, recall and F1 of each label, from how often it was rightly given, given, and gold."""
     return _ratio(true, predicted), _ratio(true, gold), _ratio(2 * true, predicted + gold)
 
 

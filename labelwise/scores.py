@@ -18,7 +18,7 @@ from labelwise.labels import Label, LabelSet
 
 Order = Literal["authors", "lower_index"]
 
-CHUNK = 1 << 23  # scores ranked at once: bounds the memory of a ranking to some hundred MB
+CHUNK = 1 << 18  # scores ranked at once: 2 MB of sort keys stay in the cache
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,15 @@ def sort_keys(values: np.ndarray, ties: Order = "authors") -> np.ndarray:
 
     The bits of a non-negative float32 grow with its value, so (bits, column) packed in 64 bits never tie.
     """
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.int32).astype(np.int64) << 32
     columns = np.arange(values.shape[1], dtype=np.int64)
-    bits |= columns if ties == "authors" else columns[::-1]
-    return bits
+    return (float_bits(values) << 32) | (columns if ties == "authors" else columns[::-1])
+
+
+def float_bits(values: np.ndarray) -> np.ndarray:
+    """The bits of non-negative scores as whole numbers that order as the scores do."""
+    return (
+        np.add(values, 0, dtype=np.float32).view(np.int32).astype(np.int64)
+    )  # adding 0 turns -0.0, whose bits mislead, into 0.0
 
 
 def _rank_dense(values: np.ndarray, k: int, ties: Order) -> np.ndarray:

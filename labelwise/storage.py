@@ -24,11 +24,21 @@ from labelwise.errors import BadModel, OutputExists
 CHECKSUMS = "checksums.json"
 
 
+def check_place(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists, unless it is ours and `force` is given; ask before long work, not after it."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not force:
+        raise OutputExists(f"{path}: already exists; add --force to replace it, or name another folder")
+    if not (path / CHECKSUMS).is_file():
+        raise OutputExists(f"{path}: not written by labelwise, so --force will not delete it; name another folder")
+
+
 @contextmanager
 def new_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Give a folder to write into; on success it takes the place of `path`, on any failure nothing is left."""
     path = Path(os.path.abspath(path))
-    _check_place(path, force)
+    check_place(path, force=force)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     draft = path.parent / f".{path.name}.partial-{os.getpid()}"
@@ -146,15 +156,6 @@ def _toml_value(value: Any) -> str:
 
 def _opener(path: Path) -> Any:
     return {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open)
-
-
-def _check_place(path: Path, force: bool) -> None:
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not force:
-        raise OutputExists(f"{path}: already exists; add --force to replace it, or name another folder")
-    if not (path / CHECKSUMS).is_file():
-        raise OutputExists(f"{path}: not written by labelwise, so --force will not delete it; name another folder")
 
 
 def _sweep(path: Path) -> None:

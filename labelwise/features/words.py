@@ -33,3 +33,17 @@ def tokenize(text: str, *, newlines: bool = True) -> list[str]:
 def words(text: str) -> list[str]:
     """The tokens that hold a letter or a digit, in lower case."""
     return [token for token in _TOKEN.findall(text.lower()) if _WORD.search(token)]
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text stand: as many, and in the same order, as `words` gives, where lower case keeps its length."""
+    return [match.span() for match in _TOKEN.finditer(text) if _WORD.search(match[0])]
+
+
+def fold(word: str) -> str:
+    """A lower-case word without the ending of its plural, roughly: 'duties' → 'duty', 'laws' → 'law'."""
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word

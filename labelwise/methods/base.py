@@ -139,5 +139,8 @@ def settings_from(kind: type, saved: SavedModel, folder: Path) -> Any:
     return make(kind, saved.settings, where=f"{folder / 'model.toml'}: settings.")
 
 
-class NotFitted(LabelwiseError):
-    """predict, save or explain before fit."""
+def fitted(method: Method, labels: LabelSet | None) -> LabelSet:
+    """The labels a method was fitted on, or an error that says to fit it."""
+    if labels is None:
+        raise LabelwiseError(f"{method.name}: not fitted yet; call fit(train) first, or load a saved model")
+    return labels

@@ -1,0 +1,5 @@
+"""python -m labelwise."""
+
+from labelwise.cli.main import main
+
+main()

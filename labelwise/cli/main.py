@@ -1,0 +1,73 @@
+"""The `labelwise` command: all commands put together, and the user's mistakes turned into messages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from typing import Any
+
+import click
+import typer
+
+from labelwise.cli import corpora, data, demo, lists, models
+from labelwise.errors import LabelwiseError
+
+app = typer.Typer(
+    name="labelwise",
+    help="Assign the right handful of labels, out of thousands, to a document.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo.demo)
+app.add_typer(data.app, name="data")
+app.command()(corpora.world)
+app.command()(corpora.stats)
+app.command()(lists.methods)
+app.command()(lists.recipes)
+app.command()(lists.datasets)
+app.command()(lists.metrics)
+app.command()(models.train)
+app.command()(models.evaluate)
+app.command()(models.predict)
+app.command()(models.explain)
+
+
+def main() -> None:
+    """Run the command line; exit 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
+    warnings.showwarning = _warn
+    signal.signal(signal.SIGTERM, _interrupt)  # unwind, so that nothing half-written is left
+    try:
+        code = app(standalone_mode=False)
+    except LabelwiseError as error:
+        code = _fail(str(error))
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted; nothing was left half-written", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away: nothing more to say
+        code = 0
+    except OSError as error:
+        from labelwise.storage import failure
+
+        code = _fail(failure(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,259 @@
+"""Models: train, evaluate, predict, explain."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from labelwise.cli.options import CorpusFolder, Few, Force, Json, Out, UnknownLabelRule, UnknownLabelsOption, read
+from labelwise.errors import BadFile, LabelwiseError
+
+if TYPE_CHECKING:
+    from labelwise.corpus import Document
+    from labelwise.methods.base import Method
+    from labelwise.recipe import Recipe
+
+ModelFolder = Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]
+
+
+def train(
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD|RECIPE", help="A method, a packaged recipe or a .toml file.", show_default=False)
+    ],
+    on: CorpusFolder,
+    out: Out,
+    settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")] = [],
+    seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after a kill; a finished model is left as it is.")] = False,
+    unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,
+    force: Force = False,
+) -> None:
+    """Train a method on a corpus and save the model."""
+    from labelwise.progress import bar
+    from labelwise.recipe import find_recipe
+    from labelwise.storage import check_place
+
+    recipe = find_recipe(method)
+    model = _configured(recipe, settings, {"seed": seed, "threads": threads, "device": device})
+    if resume and _finished(out, model):
+        print(f"{out}: already trained with these settings")
+        return
+    check_place(out, force=force)
+    splits = read(on, unknown_labels)
+    started = time.perf_counter()
+    dev = splits.dev if len(splits.dev) else None
+    model.fit(splits.split("train"), dev, progress=bar).save(out, force=force)
+    print(f"wrote {out}: {model.name}, {len(splits.train):,} documents, {time.perf_counter() - started:.1f} s")
+
+
+def evaluate(
+    on: CorpusFolder,
+    model: Annotated[Path | None, typer.Argument(help="Model folder.", show_default=False)] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score this file (JSONL or TREC run) instead of a model.", show_default=False)
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    k: Annotated[list[int], typer.Option("-k", min=1, help="Cut-off; may be repeated. The corpus's own by default.")] = [],
+    measures: Annotated[list[str], typer.Option("-m", "--metric", help="Measure; may be repeated (see `labelwise metrics`).")] = [
+        "rp",
+        "ndcg",
+    ],
+    per_label: Annotated[
+        Path | None, typer.Option(help="Write results for every label to this CSV file.", show_default=False)
+    ] = None,
+    ties: Annotated[str | None, typer.Option(help="authors, lower_index, expected or pessimistic.", show_default=False)] = None,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Score above which a label counts as given, for F1.")] = 0.5,
+    few: Few = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the report to this folder: HTML, Markdown, LaTeX, CSV, JSON.")
+    ] = None,
+    unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Score a model, or anybody's predictions, for all, frequent, few and zero labels."""
+    from labelwise import evaluation
+    from labelwise.methods.base import load
+    from labelwise.predictions import read_predictions
+    from labelwise.progress import bar
+    from labelwise.storage import check_place, new_file
+
+    if (model is None) == (predictions is None):
+        raise LabelwiseError("give either a model folder or --predictions FILE")
+    if out is not None:
+        check_place(out, force=force)
+    rule = UnknownLabelRule.drop if predictions and unknown_labels is UnknownLabelRule.drop else unknown_labels
+    splits = read(on, unknown_labels)
+    source: Any = load(model) if model else read_predictions(predictions or "", splits.split(split), unknown_labels=rule.value)
+    report = evaluation.evaluate(
+        source,
+        splits,
+        split=split,
+        measures=measures,
+        ks=k,
+        few=few,
+        ties=ties,  # type: ignore[arg-type]
+        threshold=threshold,
+        per_label=per_label is not None or out is not None,
+        name=predictions.stem if predictions else "",
+        progress=bar,
+    )
+    if per_label is not None:
+        with new_file(per_label) as file:
+            file.write(report.label_csv())
+    if out is not None:
+        report.save(out, force=force)
+    print(report.json() if as_json else report.text())
+
+
+def predict(
+    model: ModelFolder,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="JSONL documents, a .txt text, or - for standard input.", show_default=False)
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="File to write, - for standard output.")] = "-",
+    top: Annotated[int, typer.Option(min=1, help="Most labels a document gets.")] = 5,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels with this score or less.")] = 0.0,
+    labels: Annotated[
+        Path | None, typer.Option(help="Another labels.jsonl, with labels training never saw.", show_default=False)
+    ] = None,
+) -> None:
+    """Give documents their labels, one JSON object a line, in the order of the input."""
+    from labelwise.corpus import Corpus
+    from labelwise.jsonl import read_labels
+    from labelwise.methods.base import load
+    from labelwise.predictions import prediction
+    from labelwise.storage import new_file
+
+    fitted = load(model)
+    label_set = read_labels(labels or model / "labels.jsonl")
+    target: Any = nullcontext(sys.stdout) if out == "-" else new_file(Path(out))
+    with target as stream:
+        for batch in _batches(_documents(file), 1000):
+            scores = fitted.predict(Corpus(batch, label_set))
+            for document, best in zip(batch, scores.top(top, threshold), strict=True):
+                stream.write(json.dumps(prediction(document.id, best), ensure_ascii=False) + "\n")
+
+
+def explain(
+    model: ModelFolder,
+    file: Annotated[str, typer.Argument(metavar="TEXTFILE|-", help="A text, or - for standard input.", show_default=False)],
+    label: Annotated[str | None, typer.Option(help="The label to explain; the best one by default.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which words of a text spoke for a label."""
+    from labelwise.corpus import Corpus, Document
+    from labelwise.jsonl import read_labels
+    from labelwise.methods.base import Explains, load
+
+    fitted, label_set = load(model), read_labels(model / "labels.jsonl")
+    if not isinstance(fitted, Explains):
+        raise LabelwiseError(f"{model}: {fitted.name} cannot explain its labels")
+    document = Document("text", _read_text(file))
+    if label is None:
+        best = fitted.predict(Corpus([document], label_set)).top(1)[0]
+        if not best:
+            raise LabelwiseError("no label has a score for this text; name one with --label")
+        chosen = best[0][0]
+    else:
+        chosen = label_set[label_set.column(label)]
+    explanation = fitted.explain(document, chosen)
+    words = [(document.text[span.start : span.end], span) for span in explanation.spans]
+    if as_json:
+        plain = [{"word": word, "start": span.start, "end": span.end, "weight": round(span.weight, 6)} for word, span in words]
+        print(
+            json.dumps(
+                {"label": chosen.id, "name": chosen.name, "score": round(explanation.score, 6), "words": plain},
+                ensure_ascii=False,
+            )
+        )
+        return
+    print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}")
+    for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
+        print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
+
+
+def _configured(recipe: Recipe, assignments: list[str], asked: dict[str, Any]) -> Method:
+    """The method with --set, --seed, --threads and --device laid over the recipe."""
+    from labelwise.recipe import make_recipe_method
+    from labelwise.registry import find, methods
+    from labelwise.settings import override
+
+    known = set(find(recipe.method, methods(), "method").load().Settings.__dataclass_fields__)
+    given = {key: value for key, value in asked.items() if value is not None}
+    for key in given.keys() - known:
+        print(f"note: {recipe.method} has no use for --{key}", file=sys.stderr)
+    usable = {key: value for key, value in given.items() if key in known}
+    return make_recipe_method(recipe, {**override(recipe.settings, assignments), **usable})
+
+
+def _finished(out: Path, model: Method) -> bool:
+    from dataclasses import asdict
+
+    from labelwise.methods.base import read_header
+
+    if not (out / "model.toml").is_file():
+        return False
+    header = read_header(out)
+    same = header["method"] == model.name and header["settings"] == {
+        k: v for k, v in asdict(model.settings).items() if v is not None
+    }
+    if not same:
+        raise LabelwiseError(
+            f"{out}: trained with other settings ({header['method']} {header['settings']}); use --force to replace it"
+        )
+    return True
+
+
+def _documents(file: str) -> Iterator[Document]:
+    from labelwise.corpus import Document
+    from labelwise.jsonl import parse_document, read_documents
+
+    if file == "-":
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            if line.strip():
+                yield parse_document(line, "standard input", number)
+    elif file.endswith(".txt"):
+        yield Document(Path(file).stem, _read_text(file))
+    else:
+        yield from (document for _, document in read_documents(file))
+
+
+def _read_text(file: str) -> str:
+    stream: IO[bytes] = sys.stdin.buffer if file == "-" else _open(file)
+    try:
+        text = stream.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{file}: not UTF-8: {error}; save the file as UTF-8") from None
+    if not text.strip():
+        raise BadFile(f"{file}: an empty text")
+    return text
+
+
+def _open(file: str) -> IO[bytes]:
+    from labelwise.storage import open_bytes
+
+    try:
+        return open_bytes(Path(file))
+    except FileNotFoundError:
+        raise BadFile(f"{file}: no such file") from None
+
+
+def _batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    for document in documents:
+        batch.append(document)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

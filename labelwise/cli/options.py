@@ -1,0 +1,36 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class UnknownLabelRule(StrEnum):
+    """What to do with labels of documents that are not in the label set."""
+
+    error = "error"
+    drop = "drop"
+    add = "add"
+
+
+CorpusFolder = Annotated[Path, typer.Option("--on", help="Corpus folder (docs/corpus-format.md).", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears whole or not at all.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output that labelwise wrote before.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Few = Annotated[
+    int | None, typer.Option("--few", min=0, help="Most training documents of a few-shot label; the corpus's own by default.")
+]
+UnknownLabelsOption = Annotated[
+    UnknownLabelRule, typer.Option("--unknown-labels", help="Labels of documents that are not in the label set.")
+]
+
+
+def read(folder: Path, unknown_labels: UnknownLabelRule = UnknownLabelRule.error) -> Any:
+    """The splits of a corpus folder."""
+    from labelwise.jsonl import read_corpus
+
+    return read_corpus(folder, unknown_labels=unknown_labels.value)

@@ -1,0 +1,250 @@
+"""Several reports side by side: methods as rows, corpus × group × metric as columns, with the significance of differences.
+
+Only like is compared with like: reports of the same split must have been made on the same documents and gold labels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from labelwise.errors import LabelwiseError
+from labelwise.significance import ROUNDS, holm, randomisations
+from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv
+
+if TYPE_CHECKING:
+    from labelwise.report import Report
+
+T = TypeVar("T")
+
+LEVEL = 0.05  # of significance
+TEST = (
+    f"significantly worse than the best of the column (paired approximate randomisation, two-sided, {ROUNDS:,} rounds, "
+    f"p < {LEVEL} after Holm's correction within the column)"
+)
+
+
+class Column(NamedTuple):
+    """What one column holds."""
+
+    corpus: str
+    split: str
+    group: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One cell: a score from 0 to 1 and how it stands in its column."""
+
+    value: float
+    best: bool  # at the printed precision
+    zone_best: bool
+    p: float | None  # against the best, corrected; None where nothing was tested
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is significantly worse than the best of its column."""
+        return self.p is not None and self.p < LEVEL
+
+
+class Comparison:
+    """Methods in the given order, one row each; a method that comes twice on a split gets a number.
+
+    `zones` puts methods under a title, such as "label trees"; `metrics` chooses columns, by "rp" at every cut-off or "rp@5".
+    """
+
+    def __init__(
+        self, reports: Sequence[Report], zones: Mapping[str, str] | None = None, *, metrics: Sequence[str] | None = None
+    ) -> None:
+        if not reports:
+            raise LabelwiseError("nothing to compare; give at least one report")
+        _check_comparable(reports)
+        self.reports = tuple(reports)
+        self._placed = _place(reports)
+        titles = {row: (zones or {}).get(report.method, "") for (row, _, _), report in self._placed.items()}
+        self.zones = {title: [row for row in titles if titles[row] == title] for title in titles.values()}
+        self.columns = _columns(reports, metrics)
+
+    def report(self, row: str, column: Column) -> Report | None:
+        """The report behind a cell."""
+        return self._placed.get((row, column.corpus, column.split))
+
+    @cached_property
+    def scores(self) -> dict[tuple[str, Column], Score]:
+        """The cells that are not empty."""
+        cells = {}
+        for column in self.columns:
+            values = self._by_row(column)
+            best = _best(values)
+            zone_best = {row for rows in self.zones.values() for row in _best(values, rows)} if len(self.zones) > 1 else set()
+            for row, value in values.items():
+                cells[row, column] = Score(value, row in best, row in zone_best, self._p_values.get((row, column)))
+        return cells
+
+    def table(self) -> Table:
+        """The paper's shape: zones of methods under corpus, group and metric."""
+        zones = (
+            Zone(title, tuple(Row(row, tuple(self._cell(row, column) for column in self.columns)) for row in rows))
+            for title, rows in self.zones.items()
+        )
+        heads = zip(*((self.block(column), column.group, heading(column.metric)) for column in self.columns), strict=True)
+        test = TEST if self._p_values else ""
+        return Table("method", tuple(heads), tuple(zones), tuple(self._notes()), test)
+
+    def text(self) -> str:
+        """An aligned table."""
+        return self.table().text()
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def markdown(self) -> str:
+        """A Markdown table; bold best of the column, underlined best of its zone."""
+        return self.table().markdown()
+
+    def latex(self) -> str:
+        """A LaTeX table (booktabs) in the paper's shape."""
+        return self.table().latex()
+
+    def csv(self) -> str:
+        """One line per score, from 0 to 1, with its corrected p-value."""
+        names = ["zone", "method", *Column._fields, "ties", "score", "best", "zone_best", "p", "worse"]
+        return to_csv(names, self._records())
+
+    def json(self) -> str:
+        """The records of `csv`, and which test made the p-values."""
+        records = [{name: plain(value) for name, value in record.items()} for record in self._records()]
+        return json.dumps({"test": TEST if self._p_values else None, "scores": records}, ensure_ascii=False, indent=1) + "\n"
+
+    def html(self) -> str:
+        """A page that needs nothing but a browser."""
+        from labelwise.page import comparison_page
+
+        return comparison_page(self)
+
+    def block(self, column: Column) -> str:
+        """The corpus of a column, with its split where the corpus comes with several."""
+        splits = {report.split for report in self.reports if report.corpus == column.corpus}
+        return column.corpus if len(splits) == 1 else f"{column.corpus} {column.split}"
+
+    @cached_property
+    def _p_values(self) -> dict[tuple[str, Column], float]:
+        """Against the best of the column, corrected, wherever there are scores per document."""
+        corrected: dict[tuple[str, Column], float] = {}
+        for place in _union(column[:2] for column in self.columns):
+            tests = {column: self._pairs(column) for column in self.columns if column[:2] == place}
+            # All tests on the same documents share their random swaps, which are what takes the time.
+            raw = iter(randomisations([pair for pairs in tests.values() for pair in pairs.values()]))
+            for column, pairs in tests.items():
+                adjusted = holm([float(next(raw)) for _ in pairs])
+                corrected |= {(row, column): float(p) for row, p in zip(pairs, adjusted, strict=True)}
+        return corrected
+
+    def _pairs(self, column: Column) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """For each method that is not the best, the scores per document of the best and its own."""
+        values = self._by_row(column)
+        if not values:
+            return {}
+        leader = self._placed[max(values, key=lambda row: values[row]), *column[:2]]
+        reference = leader.values.get(column.group, {}).get(column.metric)
+        pairs = {}
+        for row in [row for row in values if row not in _best(values)]:
+            report = self._placed[row, *column[:2]]
+            mine = report.values.get(column.group, {}).get(column.metric)
+            if reference is not None and mine is not None and report.fingerprint == leader.fingerprint:
+                pairs[row] = (reference, mine)
+        return pairs
+
+    def _by_row(self, column: Column) -> dict[str, float]:
+        """The scores of a column by row."""
+        found = {}
+        for row in (row for rows in self.zones.values() for row in rows):
+            report = self.report(row, column)
+            value = report.groups.get(column.group, {}).get(column.metric) if report else None
+            if value is not None and not math.isnan(value):
+                found[row] = float(value)
+        return found
+
+    def _of(self, column: Column) -> list[Report]:
+        """The reports of a column's corpus and split."""
+        return [report for report in self.reports if (report.corpus, report.split) == column[:2]]
+
+    def _cell(self, row: str, column: Column) -> Cell:
+        score = self.scores.get((row, column))
+        return Cell(percent(score.value), score.best, score.zone_best, score.worse) if score else Cell()
+
+    def _notes(self) -> Iterator[str]:
+        blocks = {self.block(column): max(self._of(column), key=lambda report: report.documents) for column in self.columns}
+        sizes = {name: f", {report.documents:,} documents" if report.documents else "" for name, report in blocks.items()}
+        places = (f"{name}: {report.split} split{sizes[name]}" for name, report in blocks.items())
+        yield "; ".join(places) + "; scores × 100."
+        modes = {report.ties: _union(r.method for r in self.reports if r.ties == report.ties) for report in self.reports}
+        named = (f"{mode} ({', '.join(methods)})" if len(modes) > 1 else mode for mode, methods in modes.items())
+        yield f"Ties: {'; '.join(named)}."
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        zones = {row: title for title, rows in self.zones.items() for row in rows}
+        for (row, column), score in self.scores.items():
+            record: dict[str, Any] = {"zone": zones[row], "method": row}
+            record |= column._asdict() | {"ties": self._placed[row, *column[:2]].ties, "score": score.value}
+            yield record | {"best": score.best, "zone_best": score.zone_best, "p": score.p, "worse": score.worse}
+
+
+def _check_comparable(reports: Sequence[Report]) -> None:
+    first: dict[tuple[str, str], Report] = {}
+    for report in reports:
+        if not report.fingerprint:
+            continue  # such as published figures, of which the documents are not known
+        other = first.setdefault((report.corpus, report.split), report)
+        who = f"{other.method!r} and {report.method!r} were evaluated on different"
+        where = f"of {report.corpus!r} ({report.split}), so their scores cannot be compared; evaluate both on the same"
+        if other.fingerprint != report.fingerprint:
+            raise LabelwiseError(f"{who} documents or gold labels {where} corpus folder")
+        shared = report.groups.keys() & other.groups.keys()
+        if any(report.groups[group].get(count) != other.groups[group].get(count) for group in shared for count in COUNTS):
+            raise LabelwiseError(f"{who} label groups {where} --few")
+
+
+def _place(reports: Sequence[Report]) -> dict[tuple[str, str, str], Report]:
+    """Each report under (row, corpus, split)."""
+    placed: dict[tuple[str, str, str], Report] = {}
+    for report in reports:
+        row, number = report.method, 1
+        while (row, report.corpus, report.split) in placed:
+            number += 1
+            row = f"{report.method} ({number})"
+        placed[row, report.corpus, report.split] = report
+    return placed
+
+
+def _columns(reports: Sequence[Report], metrics: Sequence[str] | None) -> list[Column]:
+    known = _union(metric for report in reports for metric in report.metrics)
+    chosen = [name for name in known if metrics is None or name in metrics or name.partition("@")[0] in metrics]
+    columns = [
+        Column(*place, group, metric)
+        for place in _union((report.corpus, report.split) for report in reports)
+        for group in _union(name for report in reports for name in report.groups)
+        for metric in chosen
+        if any((report.corpus, report.split) == place and metric in report.groups.get(group, {}) for report in reports)
+    ]
+    if not columns:
+        raise LabelwiseError(f"no report has any of the metrics asked for (they have: {', '.join(known) or 'none'})")
+    return columns
+
+
+def _best(values: Mapping[str, float], among: Iterable[str] | None = None) -> set[str]:
+    """The rows with the highest score as it is printed; there can be several."""
+    shown = {row: float(percent(values[row])) for row in (values if among is None else among) if row in values}
+    return {row for row, value in shown.items() if value == max(shown.values())}
+
+
+def _union(items: Iterable[T]) -> list[T]:
+    """Each item once, in the order of first appearance."""
+    return list(dict.fromkeys(items))

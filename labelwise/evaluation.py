@@ -1,0 +1,260 @@
+"""evaluate(): metrics × label groups, batch by batch, so that memory does not grow with the documents.
+
+Each group ranks among its own labels only, and documents without a gold label in the group are left out of it (SPEC 4.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from labelwise import __version__, metrics
+from labelwise.corpus import Corpus, Groups, Splits
+from labelwise.errors import BadScores, BadSettings, did_you_mean
+from labelwise.labels import LabelSet
+from labelwise.progress import Progress, silent
+from labelwise.report import LabelResult, Report
+from labelwise.scores import CHUNK, Scores, float_bits, sort_keys
+
+if TYPE_CHECKING:
+    from labelwise.methods.base import Method
+
+BATCH = 1 << 25  # scores asked of a method at once: 128 MB when dense
+Ties = Literal["authors", "lower_index", "expected", "pessimistic"]
+
+
+def evaluate(
+    source: Method | Scores,
+    splits: Splits,
+    *,
+    split: str = "test",
+    measures: Sequence[str] = ("rp", "ndcg"),
+    ks: Sequence[int] = (),
+    few: int | None = None,
+    ties: Ties | None = None,
+    threshold: float = 0.5,
+    per_label: bool = False,
+    name: str = "",
+    progress: Progress = silent,
+) -> Report:
+    """Score a model, or ready scores, on one split.
+
+    `ks` and `few` are the corpus's own unless given. Equal scores fall as `ties` says: by default "authors" (higher column
+    first) for dense scores and "pessimistic" for sparse ones, where a label without a score never counts as a hit.
+    """
+    corpus = splits.split(split)
+    ks = tuple(ks) or (splits.info.k,)
+    groups = Groups.of(splits, few)
+    tally = _Tally(groups, _wanted(measures, ks), ks[0], _checked(ties), threshold, per_label)
+    for documents, scores in _batches(source, corpus, progress):
+        tally.add(scores, documents.gold())
+    return tally.report(
+        method=name or getattr(source, "name", "scores"),
+        corpus=splits.info.name,
+        split=split,
+        k=ks[0],
+        labels=tally.label_results(corpus.labels) if per_label else (),
+        fingerprint=fingerprint(corpus),
+        notes={"few": groups.threshold, "threshold": threshold, "labelwise": __version__},
+    )
+
+
+def relevance(scores: Scores, gold: csr_array, among: np.ndarray, depth: int, ties: Ties) -> np.ndarray:
+    """(documents, depth) whether the label at each rank of the group is gold; a fraction where ties are averaged."""
+    columns = np.flatnonzero(among)
+    found = np.zeros((len(scores), depth))
+    if scores.sparse and ties == "pessimistic":
+        return _sparse_pessimistic(scores.values, gold, among, found)
+    step = max(1, CHUNK // max(1, len(columns)))
+    rule = {"expected": _expected, "pessimistic": _pessimistic}.get(ties)
+    for start in range(0, len(scores), step):
+        rows = slice(start, start + step)
+        values, true = scores.rows(start, start + step).dense()[:, columns], gold[rows][:, columns].toarray()
+        width = min(depth, len(columns))
+        found[rows, :width] = rule(values, true, width) if rule else _by_column(values, true, width, ties)
+    return found
+
+
+def fingerprint(corpus: Corpus) -> str:
+    """A digest of document ids and gold labels: reports that share it were made on the same documents."""
+    digest = hashlib.sha256()
+    for document in corpus:
+        digest.update(document.id.encode() + b"\0")
+    digest.update(np.ascontiguousarray(corpus.gold().indices, dtype=np.int32).tobytes())
+    digest.update(np.ascontiguousarray(corpus.gold().indptr, dtype=np.int64).tobytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass
+class _Tally:
+    """What has been counted so far."""
+
+    groups: Groups
+    measures: list[tuple[str, int | None]]
+    k: int
+    ties: Ties | None
+    threshold: float
+    per_label: bool
+    parts: list[dict[str, tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        size = len(self.groups.counts)
+        self.true, self.predicted, self.gold, self.hits, self.retrieved = (np.zeros(size, dtype=np.int64) for _ in range(5))
+
+    def add(self, scores: Scores, gold: csr_array) -> None:
+        self.ties = self.ties or ("pessimistic" if scores.sparse else "authors")
+        depth = max((k for _, k in self.measures if k), default=self.k)
+        part = {}
+        for name, among in self.groups.masks().items():
+            counts = np.asarray(gold[:, among].sum(axis=1)).ravel() if among.any() else np.zeros(len(scores), dtype=np.int64)
+            part[name] = relevance(scores, gold, among, depth, self.ties).astype(np.float32), counts
+        self.parts.append(part)
+        if self.per_label or any(stem not in metrics.RANKING for stem, _ in self.measures):
+            self._count_decisions(scores, gold)
+        if self.per_label:
+            self._count_hits(scores, gold)
+
+    def _count_decisions(self, scores: Scores, gold: csr_array) -> None:
+        rows = np.repeat(np.arange(len(scores)), np.diff(gold.indptr))
+        right = np.asarray(scores.values[rows, gold.indices]).ravel() > self.threshold
+        self.true += np.bincount(gold.indices[right], minlength=len(self.gold))
+        self.gold += np.bincount(gold.indices, minlength=len(self.gold))
+        self.predicted += np.asarray((scores.values > self.threshold).sum(axis=0)).ravel()
+
+    def _count_hits(self, scores: Scores, gold: csr_array) -> None:
+        ranked = scores.ranking(self.k, self.groups.all)
+        rows, places = np.nonzero(ranked >= 0)
+        columns = ranked[rows, places]
+        self.retrieved += np.bincount(columns, minlength=len(self.gold))
+        hit = np.asarray(gold[rows, columns]).ravel()
+        self.hits += np.bincount(columns[hit], minlength=len(self.gold))
+
+    def report(self, *, labels: tuple[LabelResult, ...], **facts: object) -> Report:
+        groups, values = {}, {}
+        for name, among in self.groups.masks().items():
+            gold = np.concatenate([part[name][1] for part in self.parts])
+            if not (gold > 0).any():
+                continue
+            found = np.concatenate([part[name][0] for part in self.parts])
+            groups[name] = {"documents": float((gold > 0).sum()), "labels": float(among.sum())}
+            values[name] = self._rank_values(found, gold)
+            means = {measure: float(np.nanmean(per_document, dtype=np.float64)) for measure, per_document in values[name].items()}
+            groups[name] |= {
+                measure: means[measure] if measure in means else self._decision(measure, among) for measure in self._names()
+            }
+        return Report(ties=str(self.ties), groups=groups, values=values, labels=labels, **facts)  # type: ignore[arg-type]
+
+    def _rank_values(self, found: np.ndarray, gold: np.ndarray) -> dict[str, np.ndarray]:
+        """Per ranking measure its value for every document, NaN where the group has no gold label."""
+        inside = gold > 0
+        values = {}
+        for stem, k in self.measures:
+            if k:
+                per_document = np.full(len(gold), np.nan)
+                per_document[inside] = metrics.RANKING[stem](found[inside].astype(np.float64), gold[inside], k)
+                values[f"{stem}@{k}"] = per_document
+        return values
+
+    def _decision(self, measure: str, among: np.ndarray) -> float:
+        average, _, part = measure.partition("-")
+        return metrics.DECISION[average](self.true[among], self.predicted[among], self.gold[among])[metrics.PARTS.index(part)]
+
+    def _names(self) -> list[str]:
+        return [f"{stem}@{k}" if k else stem for stem, k in self.measures]
+
+    def label_results(self, labels: LabelSet) -> tuple[LabelResult, ...]:
+        groups = self.groups.names()
+        precision, recall, f1 = metrics.per_label(self.true, self.predicted, self.gold)
+        return tuple(
+            LabelResult(
+                id=labels[c].id,
+                name=labels[c].name,
+                group=str(groups[c]),
+                train_documents=int(self.groups.counts[c]),
+                documents=int(self.gold[c]),
+                hits=int(self.hits[c]),
+                retrieved=int(self.retrieved[c]),
+                precision=float(precision[c]),
+                recall=float(recall[c]),
+                f1=float(f1[c]),
+            )
+            for c in np.flatnonzero(self.groups.all).tolist()
+        )
+
+
+def _wanted(measures: Sequence[str], ks: Sequence[int]) -> list[tuple[str, int | None]]:
+    """The measures with their cut-offs: one named without @k is taken at every k."""
+    if any(k < 1 for k in ks):
+        raise BadSettings(f"k must be 1 or more, not {min(ks)}")
+    wanted: dict[tuple[str, int | None], None] = {}
+    for measure in measures:
+        stem, k = metrics.parse(measure)
+        for cut in (k,) if k or stem not in metrics.RANKING else ks:
+            wanted[stem, cut] = None
+    return list(wanted)
+
+
+def _checked(ties: str | None) -> Ties | None:
+    if ties is not None and ties not in get_args(Ties):
+        raise BadSettings(f"--ties {ties}: no such mode{did_you_mean(ties, get_args(Ties))} (known: {', '.join(get_args(Ties))})")
+    return ties  # type: ignore[return-value]
+
+
+def _batches(source: Method | Scores, corpus: Corpus, progress: Progress) -> Iterator[tuple[Corpus, Scores]]:
+    size = max(256, BATCH // max(1, len(corpus.labels)))
+    starts = range(0, len(corpus), size)
+    if isinstance(source, Scores) and (len(source) != len(corpus) or source.labels != corpus.labels):
+        raise BadScores(f"scores for {len(source)} documents × {len(source.labels)} labels do not fit {corpus!r}")
+    for start in progress(starts, "evaluate", len(starts)):
+        part = corpus[start : start + size]
+        yield part, source.rows(start, start + size) if isinstance(source, Scores) else source.predict(part)
+
+
+def _by_column(values: np.ndarray, true: np.ndarray, depth: int, ties: Ties) -> np.ndarray:
+    columns = _largest(sort_keys(values, ties), depth) & 0xFFFFFFFF  # type: ignore[arg-type]
+    return np.take_along_axis(true, columns if ties == "authors" else values.shape[1] - 1 - columns, axis=1)
+
+
+def _pessimistic(values: np.ndarray, true: np.ndarray, depth: int) -> np.ndarray:
+    """Gold labels come last among equals, and a score of 0 is never a hit."""
+    best = _largest((float_bits(values) << 1) | ~true, depth)
+    return (best & 1 == 0) & (best > 1)
+
+
+def _expected(values: np.ndarray, true: np.ndarray, depth: int) -> np.ndarray:
+    """The mean over all orders of equal scores: each of their ranks holds the share of gold labels among them."""
+    keys = sort_keys(values)
+    columns = _largest(keys, depth) & 0xFFFFFFFF
+    ranked, rel = np.take_along_axis(values, columns, axis=1), np.take_along_axis(true, columns, axis=1)
+    same = ranked[:, :, None] == ranked[:, None, :]  # (documents, ranks, ranks)
+    equal, gold = same.sum(axis=2), (same & rel[:, None, :]).sum(axis=2)
+    last = values == ranked[:, -1:]  # the last class may go on past the cut
+    at_end = ranked == ranked[:, -1:]
+    equal = np.where(at_end, last.sum(axis=1)[:, None], equal)
+    gold = np.where(at_end, (last & true).sum(axis=1)[:, None], gold)
+    return gold / equal
+
+
+def _largest(keys: np.ndarray, depth: int) -> np.ndarray:
+    """(documents, depth) the largest keys of each row, falling."""
+    if depth < keys.shape[1]:
+        keys = np.partition(keys, keys.shape[1] - depth, axis=1)[:, keys.shape[1] - depth :]
+    return np.sort(keys, axis=1)[:, ::-1]
+
+
+def _sparse_pessimistic(values: csr_array, gold: csr_array, among: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """As `_pessimistic`, over the stored scores alone: the others can be no hits."""
+    rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+    kept = among[values.indices] & (values.data > 0)
+    rows, columns, data = rows[kept], values.indices[kept], values.data[kept]
+    true = np.asarray(gold[rows, columns]).ravel() if len(rows) else np.zeros(0, dtype=bool)
+    order = np.lexsort((true, -data, rows))
+    place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    first = place < found.shape[1]
+    found[rows[first], place[first]] = true[order][first]
+    return found

@@ -1,0 +1,83 @@
+"""Recipes: a method with its settings, the corpus they are for, where they come from and what they should give.
+
+A recipe is a TOML file; the packaged ones are named by their path, `eurlex57k/bigru-lwan`. Reproduction is a file, not a memory.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from labelwise.errors import BadSettings, UnknownName, did_you_mean
+from labelwise.registry import find, make_method, methods
+from labelwise.settings import Range, make
+
+if TYPE_CHECKING:
+    from labelwise.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe file says."""
+
+    method: str
+    corpus: str = ""
+    """The corpus it is for, by the name in corpus.toml."""
+    seed: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The method's own settings; what is left out keeps its default."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """Paper, table and row, or what else the expectation comes from."""
+    expected: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Per label group the measures on the test split, from 0 to 1."""
+    tolerance: Annotated[float, Range(0.0, 1.0)] = 0.01
+    """How far a result may lie from the expectation."""
+
+
+def read_recipe(path: Path | str) -> Recipe:
+    """A recipe file, checked: keys, values, and that the method takes these settings."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path}: not TOML: {error}") from None
+    if "method" not in values:
+        raise BadSettings(f"{path}: the key 'method' is missing{did_you_mean('method', values)}")
+    recipe = make(Recipe, values, where=f"{path}: ")
+    make(find(recipe.method, methods(), "method").load().Settings, recipe.settings, where=f"{path}: settings.")
+    return recipe
+
+
+def packaged() -> Iterator[tuple[str, Path]]:
+    """Name and path of every recipe that comes with the library."""
+    folder = Path(str(resources.files("labelwise") / "recipes"))
+    for path in sorted(folder.rglob("*.toml")):
+        yield path.relative_to(folder).with_suffix("").as_posix(), path
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by file, by packaged name, or the defaults of a method by the method's name."""
+    if name.endswith(".toml"):
+        if not Path(name).is_file():
+            raise UnknownName(f"{name}: no such recipe file")
+        return read_recipe(name)
+    recipes = dict(packaged())
+    if name in recipes:
+        return read_recipe(recipes[name])
+    if name in methods():
+        return Recipe(name)
+    known = [*methods(), *recipes]
+    raise UnknownName(
+        f"there is no method or recipe {name!r}{did_you_mean(name, known)} (see `labelwise methods` and `labelwise recipes`)"
+    )
+
+
+def make_recipe_method(recipe: Recipe, overrides: dict[str, Any]) -> Method:
+    """The unfitted method of a recipe; its seed goes to methods that have one."""
+    kind = find(recipe.method, methods(), "method").load().Settings
+    seeded = {"seed": recipe.seed} if "seed" in getattr(kind, "__dataclass_fields__", {}) else {}
+    return make_method(recipe.method, {**seeded, **recipe.settings, **overrides})
