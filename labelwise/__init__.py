@@ -19,7 +19,7 @@ _PUBLIC = {
     "Hierarchy": "hierarchy",
     "Scores": "scores",
     "Report": "report",
-    "Comparison": "report",
+    "Comparison": "comparison",
     "LabelwiseError": "errors",
     "evaluate": "evaluation",
     "load": "methods.base",

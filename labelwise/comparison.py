@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from labelwise.errors import LabelwiseError
+from labelwise.report import Report
 from labelwise.significance import ROUNDS, holm, randomisations
-from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv
-
-if TYPE_CHECKING:
-    from labelwise.report import Report
+from labelwise.storage import new_folder
+from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv, write_renderings
 
 T = TypeVar("T")
 
@@ -128,6 +128,11 @@ class Comparison:
         from labelwise.page import comparison_page
 
         return comparison_page(self)
+
+    def save(self, folder: Path | str, force: bool = False) -> None:
+        """Write every rendering into a folder, whole or not at all."""
+        with new_folder(Path(folder), force=force) as draft:
+            write_renderings(self, draft)
 
     def block(self, column: Column) -> str:
         """The corpus of a column, with its split where the corpus comes with several."""

@@ -46,7 +46,7 @@ def gap(
             span = slice(gold.indptr[first], gold.indptr[last])
             sources = np.unique(nodes[span])
             table = _distances(graph.indptr, graph.indices, sources)
-            starts = gold.indptr[first : last + 1] - gold.indptr[first]
+            starts = (gold.indptr[first : last + 1] - gold.indptr[first]).astype(np.int64)
             ways, gates = _gates(graph, table) if root else (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
             drop_root = root and not count_root
             rows = _join(graph.indptr, graph.indices, ways, gates, starts, nodes[span], sources, table, mode, drop_root)
@@ -67,7 +67,8 @@ def _graph(hierarchy: Hierarchy, root: bool) -> tuple[csr_array, np.ndarray]:
     order = np.append(np.int32(len(ids)), order) if root else order
     graph = csr_array(links[order][:, order])
     graph.sort_indices()
-    return csr_array((graph.data, graph.indices.astype(np.int32), graph.indptr.astype(np.int64)), shape=graph.shape), order
+    graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int64)  # one kind, one compiled kernel
+    return graph, order
 
 
 def _blocks(gold: csr_array, nodes: int) -> Iterator[tuple[int, int]]:

@@ -137,7 +137,7 @@ def _hardest_labels(report: Report) -> str:
     heads = ["label", "group", "in training", "documents", f"recall@{report.k}", f"precision@{report.k}", "F1"]
     rows = (
         f'<tr><th scope="row">{escape(label.name)} <small>{escape(label.id)}</small></th>'
-        f'<td class="word">{escape(label.group)}</td><td>{label.train_documents:,}</td><td>{label.documents:,}</td>'
+        f"<td>{escape(label.group)}</td><td>{label.train_documents:,}</td><td>{label.documents:,}</td>"
         + "".join(f"<td>{percent(value)}</td>" for value in (label.recall_at_k, label.precision_at_k, label.f1))
         + "</tr>"
         for label in hardest
@@ -273,7 +273,6 @@ tbody th { position: sticky; left: 0; background: var(--paper); }
 tbody th:has(small) { white-space: normal; min-width: 9em; overflow-wrap: anywhere; }
 colgroup + colgroup { border-left: 1px solid var(--line); }
 tbody th small { color: var(--soft); font-weight: 400; }
-td.word { text-align: left; }
 td sup { display: inline-block; width: 0; line-height: 0; }
 tbody + tbody > tr:first-child > * { border-top: 1px solid var(--line); }
 .zone th { font-style: italic; color: var(--soft); padding-top: 8px; }

@@ -18,13 +18,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from labelwise.comparison import Comparison
 from labelwise.errors import BadFile, LabelwiseError, did_you_mean
 from labelwise.significance import bootstrap
 from labelwise.storage import new_folder, read_json
-from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv
-
-__all__ = ["Comparison", "LabelResult", "Report"]
+from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv, write_renderings
 
 FORMAT = 1  # of report.json
 
@@ -162,10 +159,8 @@ class Report:
 
     def save(self, folder: Path | str, force: bool = False) -> None:
         """Write every rendering and the scores per document into a folder, whole or not at all."""
-        files = {"json": self.json, "md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
         with new_folder(Path(folder), force=force) as draft:
-            for suffix, render in files.items():
-                (draft / f"report.{suffix}").write_text(render(), encoding="utf-8", newline="\n")
+            write_renderings(self, draft)
             if self.labels:
                 (draft / "labels.csv").write_text(self.label_csv(), encoding="utf-8", newline="\n")
             if self.values:

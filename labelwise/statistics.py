@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from labelwise.corpus import Corpus, Groups, Splits, count_labels
 from labelwise.errors import BadFile, MissingExtra
 from labelwise.hierarchy import Hierarchy
 from labelwise.progress import Progress, silent
+from labelwise.storage import write_bytes
 
 SAMPLE = 2000  # documents that GAP is measured on when a label set is too large for all of them
 FULL_GAP = 1 << 31  # label × node distances up to which it takes all
@@ -139,10 +141,12 @@ def plot(splits: Splits, path: Path, *, few: int | None = None) -> None:
     right.legend(frameon=False)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
+    image = BytesIO()
     try:
-        figure.savefig(path, dpi=150)
+        figure.savefig(image, dpi=150, format=path.suffix.removeprefix(".") or "png")
     except ValueError as error:
         raise BadFile(f"{path}: {error}") from None
+    write_bytes(path, image.getvalue())
 
 
 def _gap_sample(gold: csr_array) -> csr_array:

@@ -76,6 +76,17 @@ def new_file(path: Path, *, force: bool = True) -> Iterator[IO[str]]:
         raise
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file in one step."""
+    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def open_text(path: Path) -> IO[str]:
     """Open a text file for reading; `.gz` and `.xz` by name, byte-order mark skipped."""
     file: IO[str] = _opener(path)(path, "rt", encoding="utf-8-sig", newline="")
@@ -140,7 +151,7 @@ def _toml_table(values: Mapping[str, Any], path: tuple[str, ...], lines: list[st
 
 def _toml_key(key: str) -> str:
     bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if bare else json.dumps(key, ensure_ascii=False)
+    return key if bare else _toml_text(key)
 
 
 def _toml_value(value: Any) -> str:
@@ -148,10 +159,15 @@ def _toml_value(value: Any) -> str:
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     if isinstance(value, float):
         return repr(value)  # inf and nan are spelt the same in TOML
-    if isinstance(value, str | bool | int):
-        # TOML forbids a raw DEL, which JSON lets through.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool | int):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return _toml_text(value)
     raise TypeError(f"cannot write {value!r} as TOML")
+
+
+def _toml_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # a raw DEL is fine in JSON, not in TOML
 
 
 def _opener(path: Path) -> Any:

@@ -11,7 +11,8 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -147,6 +148,23 @@ class Table:
         spans = self.spans(level)
         yield "".join(rf" & \multicolumn{{{end - start}}}{{c}}{{{_latex(name)}}}" for name, start, end in spans) + r" \\"
         yield " ".join(rf"\cmidrule(lr){{{start + 2}-{end + 1}}}" for _, start, end in spans)
+
+
+class Rendered(Protocol):
+    """What comes in every form: a report or a comparison."""
+
+    def json(self) -> str: ...  # noqa: D102
+    def markdown(self) -> str: ...  # noqa: D102
+    def latex(self) -> str: ...  # noqa: D102
+    def csv(self) -> str: ...  # noqa: D102
+    def html(self) -> str: ...  # noqa: D102
+
+
+def write_renderings(what: Rendered, folder: Path) -> None:
+    """Write report.json, .md, .tex, .csv and .html into a folder."""
+    forms = {"json": what.json, "md": what.markdown, "tex": what.latex, "csv": what.csv, "html": what.html}
+    for suffix, render in forms.items():
+        (folder / f"report.{suffix}").write_text(render(), encoding="utf-8", newline="\n")
 
 
 def one_line(text: str) -> str:

@@ -38,4 +38,4 @@ def demo(
         Comparison(reports).save(draft / "report")
     print()
     print(Comparison(reports).text())
-    print(f"\nreport: {out / 'report' / 'report.html'}")
+    print(f"report: {out / 'report' / 'report.html'}")

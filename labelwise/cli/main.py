@@ -8,7 +8,6 @@ import sys
 import warnings
 from typing import Any
 
-import click
 import typer
 
 from labelwise.cli import corpora, data, demo, lists, models
@@ -36,37 +35,36 @@ app.command()(models.predict)
 app.command()(models.explain)
 
 
+class Interrupted(BaseException):
+    """Ctrl-C or a request to stop; unlike KeyboardInterrupt it reaches us through the command-line library."""
+
+
 def main() -> None:
     """Run the command line; exit 0 done, 1 a check failed, 2 the user's mistake, 130 interrupted."""
     warnings.showwarning = _warn
-    signal.signal(signal.SIGTERM, _interrupt)  # unwind, so that nothing half-written is left
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(standalone_mode=False)
+        app()
     except LabelwiseError as error:
-        code = _fail(str(error))
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted; nothing was left half-written", file=sys.stderr)
-        code = 130
+        _fail(str(error), 2)
+    except Interrupted:
+        _fail("interrupted; nothing was left half-written", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away: nothing more to say
-        code = 0
     except OSError as error:
         from labelwise.storage import failure
 
-        code = _fail(failure(error))
-    sys.exit(code if isinstance(code, int) else 0)
+        _fail(failure(error), 2)
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int) -> None:
     print(f"error: {message}", file=sys.stderr)
-    return 2
+    sys.exit(code)
 
 
 def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    raise Interrupted
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

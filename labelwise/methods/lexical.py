@@ -188,7 +188,7 @@ def _side_by_side(tokens: list[int], phrases: dict[int, list[tuple[tuple[int, ..
 
 
 def _count_matrix(counts: list[dict[int, int]], width: int) -> csr_array:
-    indptr = np.append(0, np.cumsum([len(row) for row in counts]))
+    indptr = np.cumsum([0, *(len(row) for row in counts)], dtype=np.int64)
     indices = np.fromiter((word for row in counts for word in row), dtype=np.int32, count=indptr[-1])
     data = np.fromiter((count for row in counts for count in row.values()), dtype=np.float64, count=indptr[-1])
     return csr_array((data, indices, indptr), shape=(len(counts), width))

@@ -1,0 +1,27 @@
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from toy import zoo
+
+from labelwise.corpus import Splits
+from labelwise.jsonl import write_corpus
+
+# Compiling a kernel or importing an oracle is no slow test case, and CI must not depend on luck.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
+
+
+@pytest.fixture
+def splits() -> Splits:
+    return zoo()
+
+
+@pytest.fixture
+def corpus_folder(tmp_path: Path) -> Path:
+    write_corpus(zoo(), tmp_path / "zoo")
+    return tmp_path / "zoo"

@@ -1,0 +1,62 @@
+"""Every packaged recipe is read, checked, and, where its corpus can be made here, run."""
+
+import pytest
+
+from labelwise.datasets.worlds import make_world
+from labelwise.errors import LabelwiseError
+from labelwise.evaluation import evaluate
+from labelwise.recipe import Recipe, find_recipe, make_recipe_method, packaged, read_recipe
+from labelwise.registry import methods
+
+RECIPES = dict(packaged())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_packaged_recipes_are_sound(name):
+    recipe = read_recipe(RECIPES[name])
+    assert recipe.method in methods()
+    assert name.endswith(f"/{recipe.method}")
+    assert recipe.source
+    assert all(0 <= value <= 1 for group in recipe.expected.values() for value in group.values())
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("world/")])
+def test_recipes_on_the_default_world_give_what_they_expect(name):
+    recipe = find_recipe(name)
+    splits = make_world()
+    assert splits.info.name == recipe.corpus
+    report = evaluate(make_recipe_method(recipe, {}).fit(splits.train, splits.dev), splits)
+    for group, expected in recipe.expected.items():
+        for measure, value in expected.items():
+            assert report.groups[group][measure] == pytest.approx(value, abs=recipe.tolerance), (group, measure)
+
+
+def test_a_methods_name_is_its_default_recipe():
+    assert find_recipe("lexical") == Recipe("lexical")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("method =", r"r\.toml: not TOML"),
+        ("seed = 1", r"r\.toml: the key 'method' is missing"),
+        ('method = "lexical"\nsed = 1', r"r\.toml: sed: there is no such setting; did you mean 'seed'"),
+        (
+            'method = "lexical"\n[settings]\ncoverge = 1',
+            r"r\.toml: settings\.coverge: there is no such setting; did you mean 'coverage'",
+        ),
+        ('method = "lexical"\n[settings]\ncoverage = 7', r"r\.toml: settings\.coverage: 7 will not do"),
+        ('method = "parable"', "there is no method 'parable'"),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(tmp_path, content, message):
+    (tmp_path / "r.toml").write_text(content)
+    with pytest.raises(LabelwiseError, match=message):
+        read_recipe(tmp_path / "r.toml")
+
+
+def test_unknown_recipes_are_refused_with_the_closest_name(tmp_path):
+    with pytest.raises(LabelwiseError, match="there is no method or recipe 'world/lexicl'; did you mean 'world/lexical'"):
+        find_recipe("world/lexicl")
+    with pytest.raises(LabelwiseError, match="no such recipe file"):
+        find_recipe(str(tmp_path / "none.toml"))

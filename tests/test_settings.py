@@ -1,0 +1,78 @@
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import pytest
+
+from labelwise.errors import BadSettings
+from labelwise.settings import Range, explain, make, override
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train."""
+
+    learning_rate: Annotated[float, Range(1e-5, 1e-2, log=True)] = 1e-3
+    """Step size of Adam."""
+    epochs: int = 10
+    """Passes over
+    the data."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Everything."""
+
+    training: Training = field(default_factory=Training)
+    cell: Literal["gru", "lstm"] = "gru"
+    """Kind of cell."""
+
+
+def test_plain_values_become_typed_settings():
+    made = make(Whole, {"training": {"learning_rate": 0.01}, "cell": "lstm"})
+    assert made == Whole(Training(0.01), "lstm")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"training": {"learnin_rate": 1}},
+            r"^my: training\.learnin_rate: there is no such setting; did you mean 'learning_rate'\?",
+        ),
+        ({"cel": "gru"}, r"^my: cel: there is no such setting; did you mean 'cell'"),
+        ({"training": {"learning_rate": 5}}, r"^my: training\.learning_rate: 5 will not do: .*less than or equal to 0\.01"),
+        ({"training": {"epochs": "many"}}, r"^my: training\.epochs: 'many' will not do"),
+        ({"cell": "rnn"}, r"^my: cell: 'rnn' will not do: .*'gru' or 'lstm'"),
+    ],
+)
+def test_mistakes_are_named_by_path_with_the_way_out(values, message):
+    with pytest.raises(BadSettings, match=message):
+        make(Whole, values, where="my: ")
+
+
+def test_assignments_are_read_as_toml_or_text():
+    assert override({"training": {"epochs": 1}}, ["training.learning_rate=1e-4", "cell=lstm", "flag=true", 'name="a b"']) == {
+        "training": {"epochs": 1, "learning_rate": 1e-4},
+        "cell": "lstm",
+        "flag": True,
+        "name": "a b",
+    }
+
+
+@pytest.mark.parametrize("bad", ["epochs", "=3"])
+def test_an_assignment_needs_a_key_and_a_value(bad):
+    with pytest.raises(BadSettings, match="write it as key=value"):
+        override({}, [bad])
+
+
+def test_a_value_is_no_group():
+    with pytest.raises(BadSettings, match="cell is a value, not a group of settings"):
+        override({"cell": "gru"}, ["cell.size=3"])
+
+
+def test_settings_explain_themselves():
+    assert explain(Whole) == [
+        ("training.learning_rate", "float 1e-05…0.01", 1e-3, "Step size of Adam."),
+        ("training.epochs", "int", 10, "Passes over the data."),
+        ("cell", "Literal['gru', 'lstm']", "gru", "Kind of cell."),
+    ]
