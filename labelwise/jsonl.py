@@ -7,28 +7,25 @@ A folder holds an optional `corpus.toml`, `labels.jsonl` and `train|dev|test.jso
 from __future__ import annotations
 
 import json
-import lzma
 import mmap
 import shutil
 import tempfile
 import tomllib
 import warnings
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Literal, overload
+from typing import IO, Any, overload
 
 import numpy as np
 
+from labelwise.admission import Admission, UnknownLabels
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits, gold_matrix, relabel
-from labelwise.errors import BadCorpus, BadFile, BadHierarchy, LabelwiseError, UnknownLabel, did_you_mean
+from labelwise.errors import BadCorpus, BadFile, BadHierarchy, LabelwiseError, did_you_mean
 from labelwise.hierarchy import Hierarchy
 from labelwise.labels import Label, LabelSet
 from labelwise.storage import find, new_folder, open_bytes, to_toml
-
-UnknownLabels = Literal["error", "drop", "add"]
 
 LAZY_BYTES = 1 << 30  # a larger plain file is read lazily; a compressed one when an eighth of this
 
@@ -43,14 +40,14 @@ def read_corpus(folder: Path | str, *, unknown_labels: UnknownLabels = "error") 
     paths = {name: find(folder, f"{name}.jsonl") for name in Splits._fields}
     if not any(paths.values()):
         raise BadCorpus(f"{folder}: no train.jsonl, dev.jsonl or test.jsonl (plain, .gz or .xz) in it")
-    columns = _Columns(labels, unknown_labels)
-    read = [_read_split(path, columns) if path else ([], array("q", [0]), array("i")) for path in paths.values()]
-    labels = columns.label_set()
+    admission = Admission(labels, unknown_labels)
+    read = [_read_split(path, admission) if path else ([], array("q", [0]), array("i")) for path in paths.values()]
+    labels = admission.label_set()
     splits = Splits(
         *(Corpus(documents, labels, info, gold=gold_matrix(indptr, gold, len(labels))) for documents, indptr, gold in read)
     )
     # The documents must say what the gold matrix says.
-    return splits.map(lambda corpus: relabel(corpus, corpus.gold())) if columns.dropped else splits
+    return splits.map(lambda corpus: relabel(corpus, corpus.gold())) if admission.dropped else splits
 
 
 def read_info(folder: Path) -> CorpusInfo:
@@ -197,35 +194,6 @@ class StoredDocuments(Sequence[Document]):
         return parse_document(line, self._path, number)
 
 
-class _Columns:
-    """Label ids to columns, with a rule for ids that are not in the label set."""
-
-    def __init__(self, labels: LabelSet, unknown: UnknownLabels) -> None:
-        self._labels, self._unknown, self._new = labels, unknown, dict[str, int]()
-        self.dropped = 0
-
-    def __call__(self, ids: Iterable[str], path: Path, number: int) -> list[int]:
-        columns = set()
-        for id in ids:
-            if id in self._labels:
-                columns.add(self._labels.column(id))
-            elif self._unknown == "add":
-                columns.add(self._new.setdefault(id, len(self._labels) + len(self._new)))
-            elif self._unknown == "drop":
-                self.dropped += 1
-            else:
-                raise UnknownLabel(
-                    f"{path}:{number}: label {id!r} is not in the label set ({len(self._labels)} labels)"
-                    f"{did_you_mean(id, self._labels.ids)}; --unknown-labels drop or add goes on without it or with it"
-                )
-        return sorted(columns)
-
-    def label_set(self) -> LabelSet:
-        if self.dropped:
-            warnings.warn(f"{self.dropped} labels of documents are not in the label set and were dropped", stacklevel=2)
-        return self._labels.extended(Label(id, id) for id in self._new) if self._new else self._labels
-
-
 def _folder_labels(folder: Path, unknown: UnknownLabels) -> LabelSet:
     path = find(folder, "labels.jsonl")
     if path is None and unknown != "add":
@@ -237,14 +205,14 @@ def _folder_labels(folder: Path, unknown: UnknownLabels) -> LabelSet:
     return labels
 
 
-def _read_split(path: Path, columns: _Columns) -> tuple[Sequence[Document], array[int], array[int]]:
+def _read_split(path: Path, admission: Admission) -> tuple[Sequence[Document], array[int], array[int]]:
     """The documents of a split, row starts and columns of its gold matrix."""
     lazy = path.stat().st_size > LAZY_BYTES // (1 if path.suffix == ".jsonl" else 8)
     indptr, gold = array("q", [0]), array("i")
     kept: list[Document] = []
     numbers = array("q")
     for number, document in read_documents(path, labels_needed=True):
-        gold.extend(columns(document.labels, path, number))
+        gold.extend(sorted(admission.columns(document.labels, f"{path}:{number}")))
         indptr.append(len(gold))
         numbers.append(number)
         if not lazy:
@@ -276,23 +244,11 @@ def _unpacked(path: Path) -> IO[bytes]:
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, plain or compressed, with their numbers; blank ones are passed over."""
-    number = 0
-    try:
-        with open_bytes(path) as file:
-            for number, line in enumerate(file, 1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if line.strip():
-                    yield number, line
-    except FileNotFoundError:
-        raise BadFile(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise BadFile(f"{path}: a folder, not a JSONL file") from None
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadFile(f"{path}:{number + 1}: broken {path.suffix} file: {error}") from None
-    except OSError as error:
-        if error.errno is None:  # gzip's own complaint, not the system's
-            raise BadFile(f"{path}:{number + 1}: broken {path.suffix} file: {error}") from None
-        raise
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            if line.strip():
+                yield number, line
 
 
 def _document(value: dict[str, Any], path: Path | str, number: int, labels_needed: bool) -> Document:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from labelwise.admission import UnknownLabels
 from labelwise.corpus import Corpus
 from labelwise.errors import BadFile, UnknownLabel, did_you_mean
-from labelwise.jsonl import UnknownLabels, parse_object, read_lines
+from labelwise.jsonl import parse_object, read_lines
 from labelwise.scores import Scores
 
 Row = tuple[int, str, dict[str, float]]  # line, document, label → score

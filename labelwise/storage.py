@@ -14,12 +14,13 @@ import json
 import lzma
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from labelwise.errors import BadModel, OutputExists
+from labelwise.errors import BadFile, BadModel, OutputExists
 
 CHECKSUMS = "checksums.json"
 
@@ -93,10 +94,22 @@ def open_text(path: Path) -> IO[str]:
     return file
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes; `.gz` and `.xz` by name."""
-    file: IO[bytes] = _opener(path)(path, "rb")
-    return file
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read bytes from, `.gz` and `.xz` unpacked; one that is missing or broken is a BadFile."""
+    try:
+        with _opener(path)(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise BadFile(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise BadFile(f"{path}: a folder, not a file") from None
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise BadFile(f"{path}: broken {Path(path).suffix} file: {error}; copy or download it again") from None
+    except OSError as error:
+        if error.errno is None:  # gzip's own complaint, not the system's
+            raise BadFile(f"{path}: broken {Path(path).suffix} file: {error}; copy or download it again") from None
+        raise
 
 
 def find(folder: Path, name: str) -> Path | None:

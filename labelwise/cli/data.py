@@ -25,7 +25,8 @@ class Readers(TyperGroup):
 
         command = super().get_command(ctx, cmd_name)
         if command and cmd_name in DATASETS:
-            command.help = inspect.getdoc(DATASETS[cmd_name].load())
+            paragraphs = (inspect.getdoc(DATASETS[cmd_name].load()) or "").split("\n\n")
+            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
             command.short_help = DATASETS[cmd_name].summary
         return command
 

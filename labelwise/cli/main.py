@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import warnings
@@ -50,8 +49,6 @@ def main() -> None:
         _fail(str(error), 2)
     except Interrupted:
         _fail("interrupted; nothing was left half-written", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away: nothing more to say
     except OSError as error:
         from labelwise.storage import failure
 

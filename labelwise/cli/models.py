@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -229,23 +229,12 @@ def _documents(file: str) -> Iterator[Document]:
 
 
 def _read_text(file: str) -> str:
-    stream: IO[bytes] = sys.stdin.buffer if file == "-" else _open(file)
-    try:
-        text = stream.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadFile(f"{file}: not UTF-8: {error}; save the file as UTF-8") from None
+    from labelwise.datasets.files import decode, read_text
+
+    text = decode(sys.stdin.buffer.read(), "standard input") if file == "-" else read_text(Path(file))
     if not text.strip():
         raise BadFile(f"{file}: an empty text")
     return text
-
-
-def _open(file: str) -> IO[bytes]:
-    from labelwise.storage import open_bytes
-
-    try:
-        return open_bytes(Path(file))
-    except FileNotFoundError:
-        raise BadFile(f"{file}: no such file") from None
 
 
 def _batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:

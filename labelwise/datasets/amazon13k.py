@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from labelwise.admission import Admission, UnknownLabels
 from labelwise.corpus import CorpusInfo, Document, Splits
 from labelwise.datasets.descriptors import read_descriptors
 from labelwise.datasets.files import read_bytes
-from labelwise.datasets.records import Concepts, Record, corpus_splits, gather, line_records, split_records
+from labelwise.datasets.records import Record, corpus_splits, gather, line_records, split_records
 from labelwise.datasets.splitting import split_at_random
 from labelwise.errors import BadCorpus, BadFile, BadSettings
-from labelwise.jsonl import UnknownLabels
 from labelwise.labels import Label, LabelSet
 from labelwise.storage import find
 
@@ -52,9 +52,9 @@ def read_amazon13k(
     else:
         records, labels, body = split_records(source, optional=("dev",), also=RAW["train"]), LabelSet([]), "description"
     if descriptors is None:
-        concepts = Concepts(labels, "add")
+        concepts = Admission(labels, "add")
     else:
-        concepts = Concepts(read_descriptors(descriptors, reduce=reduce), unknown_labels)
+        concepts = Admission(read_descriptors(descriptors, reduce=reduce), unknown_labels)
     documents = gather(source, records, lambda record: _document(record, body, concepts), drop_empty=drop_empty)
     if "dev" not in documents and dev:
         documents["train"], documents["dev"] = split_at_random(documents["train"], [1 - dev, dev], seed)
@@ -62,11 +62,11 @@ def read_amazon13k(
     return splits if descriptors is None else splits.closed()
 
 
-def _document(record: Record, body: str, concepts: Concepts) -> Document:
+def _document(record: Record, body: str, concepts: Admission) -> Document:
     return Document(
         id=record.id("uid", "id"),
         text=" \n ".join(text for text in (record.text("title"), record.text(body)) if text.strip()),
-        labels=concepts.known(record.texts("concepts"), record),
+        labels=concepts.known(record.texts("concepts"), record.place),
     )
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from labelwise.admission import Admission, UnknownLabels
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits
 from labelwise.datasets.files import kind, read_text, stem
 from labelwise.datasets.skos import FORMATS, Text, choose_names, read_skos
 from labelwise.datasets.splitting import split_at_random
-from labelwise.errors import BadCorpus, BadFile, UnknownLabel, did_you_mean
-from labelwise.jsonl import UnknownLabels
+from labelwise.errors import BadCorpus, BadFile, did_you_mean
 from labelwise.labels import Label, LabelSet
 
 SHARES = (0.8, 0.1, 0.1)
@@ -47,7 +47,7 @@ def read_annif(
         parts = split_at_random(_documents(Path(sources), subjects), SHARES, seed)
         documents = dict(zip(Splits._fields, parts, strict=True))
         name = _name(Path(sources).resolve())
-    labels, info = subjects.label_set(), CorpusInfo(name=name)
+    labels, info = subjects.admission.label_set(), CorpusInfo(name=name)
     return Splits(*(Corpus(documents.get(split, []), labels, info) for split in Splits._fields))
 
 
@@ -91,9 +91,7 @@ class _Subjects:
     """Finds labels by URI or by name, with a rule for what the vocabulary does not have."""
 
     def __init__(self, labels: LabelSet, unknown: UnknownLabels) -> None:
-        self._labels, self._unknown = labels, unknown
-        self._new: dict[str, Label] = {}
-        self._dropped = 0
+        self.admission = Admission(labels, unknown)
         # Reversed: of labels with the same name the first is meant.
         self._exact = {label.name: label.id for label in reversed(labels)}
         self._folded = {label.name.casefold(): label.id for label in reversed(labels)}
@@ -102,27 +100,9 @@ class _Subjects:
         """The id of the label, or None when the rule drops it."""
         uri, name, place = subject
         id = uri or self._exact.get(name) or self._folded.get(name.casefold()) or name
-        if id in self._labels or id in self._new:
-            return id
         if not id:
             raise BadFile(f"{place}: a subject without a URI and a label; give it one or take the line out")
-        if self._unknown == "error":
-            known = self._labels.ids if uri else [label.name for label in self._labels]
-            raise UnknownLabel(
-                f"{place}: the subject {id!r} is not in the vocabulary ({len(self._labels)} labels){did_you_mean(id, known)};"
-                " --unknown-labels drop or add goes on without it or with it"
-            )
-        if self._unknown == "drop":
-            self._dropped += 1
-            return None
-        self._new[id] = Label(id, name or id)
-        return id
-
-    def label_set(self) -> LabelSet:
-        """The vocabulary, with the labels that documents added to it."""
-        if self._dropped:
-            warnings.warn(f"{self._dropped} subjects of documents are not in the vocabulary and were dropped", stacklevel=3)
-        return self._labels.extended(self._new.values()) if self._new else self._labels
+        return id if self.admission.admit(id, place, name) else None
 
 
 def _checked(sources: Mapping[str, Path]) -> dict[str, Path]:

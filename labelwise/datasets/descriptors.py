@@ -7,7 +7,7 @@ Parents should be direct ones: a file that lists ancestors too bends levels and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def shortcuts(labels: LabelSet) -> Iterator[tuple[str, Sequence[str]]]:
             yield label.id, skipped
 
 
-def without_parents(labels: LabelSet, dropped: dict[str, Sequence[str]]) -> LabelSet:
+def without_parents(labels: LabelSet, dropped: Mapping[str, Sequence[str]]) -> LabelSet:
     """The same labels without some of their parents."""
     return LabelSet(
         replace(label, parents=tuple(parent for parent in label.parents if parent not in dropped[label.id]))

@@ -10,11 +10,11 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from labelwise.admission import Admission, UnknownLabels
 from labelwise.corpus import CorpusInfo, Document, Splits
 from labelwise.datasets.descriptors import read_descriptors
-from labelwise.datasets.records import Concepts, Record, corpus_splits, gather, split_records
+from labelwise.datasets.records import Record, corpus_splits, gather, split_records
 from labelwise.errors import BadSettings, did_you_mean
-from labelwise.jsonl import UnknownLabels
 
 INFO = CorpusInfo(name="eurlex57k", k=5, few=50)
 ZONES = ("header", "recitals", "main_body", "attachments")
@@ -36,7 +36,7 @@ def read_eurlex57k(
     reuse with the source named.
     """
     _check_zones(zones)
-    concepts = Concepts(read_descriptors(descriptors, reduce=reduce), unknown_labels)
+    concepts = Admission(read_descriptors(descriptors, reduce=reduce), unknown_labels)
     source = Path(source)
     documents = gather(source, split_records(source), lambda record: _document(record, zones, concepts))
     bare = sum(not document.sections for split in documents.values() for document in split)
@@ -49,13 +49,13 @@ def read_eurlex57k(
     return corpus_splits(documents, concepts.label_set(), INFO)
 
 
-def _document(record: Record, zones: Sequence[str], concepts: Concepts) -> Document:
+def _document(record: Record, zones: Sequence[str], concepts: Admission) -> Document:
     sections = tuple(text for zone in zones if (text := _zone(record, zone)).strip())
     whole = not any(zone in record.values for zone in ZONES)
     return Document(
         id=record.id("celex_id"),
         text=record.text("text") if whole else "\n".join(sections),
-        labels=concepts.known(record.texts("concepts", "eurovoc_concepts"), record),
+        labels=concepts.known(record.texts("concepts", "eurovoc_concepts"), record.place),
         sections=sections,
     )
 

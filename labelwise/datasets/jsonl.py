@@ -6,13 +6,14 @@ Everyday reading warns of a cycle in the hierarchy; here it is an error, unless 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
+from labelwise.admission import UnknownLabels
 from labelwise.corpus import Corpus, Splits
+from labelwise.datasets.descriptors import without_parents
 from labelwise.datasets.splitting import sample_rows
 from labelwise.errors import BadSettings
-from labelwise.jsonl import UnknownLabels, check_cycles, read_corpus, read_labels
+from labelwise.jsonl import check_cycles, read_corpus, read_labels
 from labelwise.labels import LabelSet
 from labelwise.storage import find
 
@@ -76,15 +77,10 @@ def _acyclic(splits: Splits, folder: Path) -> Splits:
         return splits
     told = ", ".join(f"{parent!r} above {child!r}" for child, parent in links)
     warnings.warn(f"{folder}: {len(links)} parents that close a cycle were taken out: {told}", stacklevel=3)
-    dropped: dict[str, set[str]] = {}
+    dropped: dict[str, list[str]] = {}
     for child, parent in links:
-        dropped.setdefault(child, set()).add(parent)
-    labels = LabelSet(
-        replace(label, parents=tuple(parent for parent in label.parents if parent not in dropped[label.id]))
-        if label.id in dropped
-        else label
-        for label in splits.labels
-    )
+        dropped.setdefault(child, []).append(parent)
+    labels = without_parents(splits.labels, dropped)
     return splits.map(lambda corpus: Corpus(corpus.documents, labels, corpus.info, gold=corpus.gold()))
 
 

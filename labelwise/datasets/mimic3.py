@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits
-from labelwise.datasets.files import opened
 from labelwise.datasets.icd9 import NAMES
 from labelwise.datasets.icd9_labels import code_labels
 from labelwise.errors import BadCorpus, BadFile
-from labelwise.storage import find
+from labelwise.storage import find, open_bytes
 
 INFO = CorpusInfo(name="mimic3", k=15, few=5)
 TABLES = ("NOTEEVENTS", "DIAGNOSES_ICD", "PROCEDURES_ICD", "D_ICD_DIAGNOSES", "D_ICD_PROCEDURES")
@@ -119,7 +118,7 @@ def _rows(folder: Path, table: str, *columns: str) -> Iterator[tuple[str, ...]]:
     path = find(folder, f"{table}.csv")
     assert path is not None  # _check_tables came first
     csv.field_size_limit(max(csv.field_size_limit(), FIELD_LIMIT))
-    with opened(path) as file:
+    with open_bytes(path) as file:
         lines = csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline=""), strict=True)
         try:
             header = [name.upper() for name in next(lines, [])]  # some copies have the names in lower case

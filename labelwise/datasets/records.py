@@ -14,9 +14,9 @@ from typing import Any
 
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits
 from labelwise.datasets.files import read_text, stem
-from labelwise.errors import BadCorpus, BadFile, UnknownLabel, did_you_mean
-from labelwise.jsonl import UnknownLabels, read_objects
-from labelwise.labels import Label, LabelSet
+from labelwise.errors import BadCorpus, BadFile, did_you_mean
+from labelwise.jsonl import read_objects
+from labelwise.labels import LabelSet
 from labelwise.storage import find
 
 
@@ -66,38 +66,6 @@ class Record:
 
     def _wrong(self, key: str, wanted: str) -> BadFile:
         return BadFile(f"{self.place}: {key!r} is {_short(self.values[key])}; it must be {wanted}")
-
-
-class Concepts:
-    """Label ids of documents checked against a label set, with a rule for those not in it."""
-
-    def __init__(self, labels: LabelSet, unknown: UnknownLabels = "error") -> None:
-        self._labels, self._unknown = labels, unknown
-        self._ids = {id: id for id in labels.ids}  # one string for all documents that have the label
-        self._dropped = 0
-
-    def known(self, ids: Iterable[str], record: Record) -> tuple[str, ...]:
-        """The ids, each once, in their order."""
-        return tuple(self._ids[id] for id in dict.fromkeys(ids) if id in self._ids or self._admit(id, record))
-
-    def label_set(self) -> LabelSet:
-        """The label set, with the labels that documents added to it."""
-        if self._dropped:
-            warnings.warn(f"{self._dropped} labels of documents are not in the label set and were dropped", stacklevel=3)
-        new = list(self._ids)[len(self._labels) :]
-        return self._labels.extended(Label(id, id) for id in new) if new else self._labels
-
-    def _admit(self, id: str, record: Record) -> bool:
-        if self._unknown == "error":
-            raise UnknownLabel(
-                f"{record.place}: label {id!r} is not in the label set ({len(self._labels)} labels)"
-                f"{did_you_mean(id, self._labels.ids)}; --unknown-labels drop or add goes on without it or with it"
-            )
-        if self._unknown == "add" and id:
-            self._ids[id] = id
-            return True
-        self._dropped += 1
-        return False
 
 
 def split_records(source: Path, *, optional: Collection[str] = (), also: str = "") -> dict[str, Iterator[Record]]:

@@ -37,7 +37,7 @@ class Habit:
 
 HABITS: dict[str, Habit] = {
     "any-level": Habit((0.08, 0.53, 0.31, 0.07, 0.01), 0.05, 1.0, 5.8, 0.3, CorpusInfo("world-any-level", k=5, few=50)),
-    "leaves": Habit((0.015, 0.05, 0.12, 0.215, 0.6), 0.0, 1.5, 60, 0.75, CorpusInfo("world-leaves", k=15, few=5)),
+    "leaves": Habit((0.035, 0.12, 0.285, 0.56), 0.0, 2.0, 60, 0.5, CorpusInfo("world-leaves", k=15, few=5)),
     "closed": Habit((0.3, 0.5, 0.17, 0.03), 0.03, 1.0, 2.6, 0.0, CorpusInfo("world-closed", k=5, few=100)),
 }
 

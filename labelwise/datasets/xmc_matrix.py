@@ -17,9 +17,8 @@ from typing import IO, NamedTuple, NoReturn
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelwise.datasets.files import opened
 from labelwise.errors import BadCorpus, BadFile
-from labelwise.storage import new_file
+from labelwise.storage import new_file, open_bytes
 
 CHUNK = 1 << 20  # bytes read at once: the arrays over them stay near the processor
 ROWS = 1 << 12  # documents written at once
@@ -93,7 +92,7 @@ def _feature_matrix(lines: _Lines, shape: tuple[int, int]) -> csr_array:
 def _read(path: Path, header: Sequence[str]) -> tuple[list[int], _Lines]:
     """The sizes that the header names, and what the lines below it hold."""
     parts, number = [_NO_LINES], 2
-    with opened(path) as file:
+    with open_bytes(path) as file:
         sizes = _sizes(file.readline(), header, path)
         features, labels = sizes[1], sizes[2] if len(sizes) > 2 else 0
         for chunk in _chunks(file):

@@ -1,0 +1,51 @@
+"""What the real corpora are like, and how the methods that need no GPU do on them."""
+
+import warnings
+
+from record import data_folders, record, stopwatch
+
+import labelwise
+from labelwise.registry import make_method
+
+METHODS = ("prior", "lexical")
+SHOWN = (
+    "documents",
+    "words_mean",
+    "words_median",
+    "labels",
+    "labels_used",
+    "labels_per_document",
+    "groups",
+    "test_groups",
+    "levels",
+    "gap",
+    "density",
+)
+
+if __name__ == "__main__":
+    for folder in data_folders():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            splits = labelwise.read_corpus(folder)
+        with stopwatch() as clock:
+            figures = labelwise.describe(splits)
+        record("stats", corpus=figures.corpus, **clock, **{name: getattr(figures, name) for name in SHOWN})
+        for name in METHODS:
+            with stopwatch() as fitting:
+                model = make_method(name).fit(splits.train, splits.dev)
+            with stopwatch() as scoring:
+                report = labelwise.evaluate(model, splits)
+            record(
+                "quality",
+                corpus=figures.corpus,
+                method=name,
+                split="test",
+                k=report.k,
+                ties=report.ties,
+                seed=None,
+                fit_seconds=fitting["seconds"],
+                evaluate_seconds=scoring["seconds"],
+                groups={
+                    group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()
+                },
+            )

@@ -1,0 +1,66 @@
+"""One line per result in results.jsonl: what was measured, on which commit and hardware, how long it took."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results.jsonl")
+
+
+def record(benchmark: str, **values: Any) -> None:
+    """Print a result and append it."""
+    line = {"benchmark": benchmark, **values, "commit": commit(), "date": date.today().isoformat(), "hardware": hardware()}
+    print(json.dumps({key: line[key] for key in line if key not in ("commit", "date", "hardware")}, ensure_ascii=False))
+    with RESULTS.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def stopwatch() -> Iterator[dict[str, float]]:
+    """Wall seconds of a block, under "seconds"."""
+    clock: dict[str, float] = {}
+    started = time.perf_counter()
+    yield clock
+    clock["seconds"] = round(time.perf_counter() - started, 3)
+
+
+def peak_gib() -> float:
+    """The most memory this process has had, in GiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3)
+
+
+def data_folders() -> list[Path]:
+    """Corpora named by --data FOLDER or LABELWISE_DATA; none, with a message, without them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
+    place = parser.parse_args().data
+    if place is None:
+        print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
+        return []
+    return sorted(path.parent for path in Path(place).glob("*/labels.jsonl*"))
+
+
+def hardware() -> str:
+    names = [
+        line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores ({names[0] if names else platform.machine()}), {memory:.0f} GiB"
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=RESULTS.parent
+    )
+    return done.stdout.strip() or "unknown"
