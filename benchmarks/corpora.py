@@ -34,7 +34,7 @@ if __name__ == "__main__":
             with stopwatch() as fitting:
                 model = make_method(name).fit(splits.train, splits.dev)
             with stopwatch() as scoring:
-                report = labelwise.evaluate(model, splits)
+                report = labelwise.evaluate(model, splits, ties="pessimistic")
             record(
                 "quality",
                 corpus=figures.corpus,

@@ -15,7 +15,7 @@ from labelwise.gap import gap
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from test_gap import slow_gap_on, slow_graph
 
-SAMPLE = 200
+SAMPLE = 50
 
 if __name__ == "__main__":
     for folder in data_folders():

@@ -19,7 +19,7 @@ from labelwise.errors import LabelwiseError
 from labelwise.report import Report
 from labelwise.significance import ROUNDS, holm, randomisations
 from labelwise.storage import new_folder
-from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv, write_renderings
+from labelwise.tables import COUNTS, Cell, Rendered, Row, Table, Zone, heading, percent, plain, to_csv
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Score:
         return self.p is not None and self.p < LEVEL
 
 
-class Comparison:
+class Comparison(Rendered):
     """Methods in the given order, one row each; a method that comes twice on a split gets a number.
 
     `zones` puts methods under a title, such as "label trees"; `metrics` chooses columns, by "rp" at every cut-off or "rp@5".
@@ -98,21 +98,6 @@ class Comparison:
         test = TEST if self._p_values else ""
         return Table("method", tuple(heads), tuple(zones), tuple(self._notes()), test)
 
-    def text(self) -> str:
-        """An aligned table."""
-        return self.table().text()
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def markdown(self) -> str:
-        """A Markdown table; bold best of the column, underlined best of its zone."""
-        return self.table().markdown()
-
-    def latex(self) -> str:
-        """A LaTeX table (booktabs) in the paper's shape."""
-        return self.table().latex()
-
     def csv(self) -> str:
         """One line per score, from 0 to 1, with its corrected p-value."""
         names = ["zone", "method", *Column._fields, "ties", "score", "best", "zone_best", "p", "worse"]
@@ -132,7 +117,7 @@ class Comparison:
     def save(self, folder: Path | str, force: bool = False) -> None:
         """Write every rendering into a folder, whole or not at all."""
         with new_folder(Path(folder), force=force) as draft:
-            write_renderings(self, draft)
+            self.write_renderings(draft)
 
     def block(self, column: Column) -> str:
         """The corpus of a column, with its split where the corpus comes with several."""

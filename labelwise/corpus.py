@@ -30,6 +30,23 @@ class Document:
     sections: tuple[str, ...] = ()
 
 
+class LazyDocuments(Sequence[Document]):
+    """Documents that are made when they are asked for, from their row."""
+
+    def __init__(self, rows: range, make: Callable[[int], Document]) -> None:
+        self._rows, self._make = rows, make
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, item: int) -> Document: ...
+    @overload
+    def __getitem__(self, item: slice) -> LazyDocuments: ...
+    def __getitem__(self, item: int | slice) -> Document | LazyDocuments:
+        return LazyDocuments(self._rows[item], self._make) if isinstance(item, slice) else self._make(self._rows[item])
+
+
 @dataclass(frozen=True, slots=True)
 class CorpusInfo:
     """What `corpus.toml` says: a name, and how this corpus is reported."""
@@ -202,27 +219,11 @@ def gold_matrix(indptr: Sequence[int] | np.ndarray, columns: Sequence[int] | np.
 
 def relabel(corpus: Corpus, gold: csr_array, labels: LabelSet | None = None) -> Corpus:
     """The same documents with other gold labels, over another label set if given."""
-    labels = labels or corpus.labels
+    names = (labels or corpus.labels).ids
     gold.sort_indices()
-    return Corpus(_Relabelled(corpus.documents, labels, gold), labels, corpus.info, gold=gold)
 
+    def document(row: int) -> Document:
+        own = gold.indices[gold.indptr[row] : gold.indptr[row + 1]]
+        return replace(corpus[row], labels=tuple(names[column] for column in own))
 
-class _Relabelled(Sequence[Document]):
-    """Documents whose labels come from a gold matrix, made as they are asked for."""
-
-    def __init__(self, documents: Sequence[Document], labels: LabelSet, gold: csr_array) -> None:
-        self._documents, self._labels, self._gold = documents, labels, gold
-
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    @overload
-    def __getitem__(self, item: int) -> Document: ...
-    @overload
-    def __getitem__(self, item: slice) -> Sequence[Document]: ...
-    def __getitem__(self, item: int | slice) -> Document | Sequence[Document]:
-        if isinstance(item, slice):
-            return _Relabelled(self._documents[item], self._labels, self._gold[item])
-        item = range(len(self))[item]
-        row = self._gold.indices[self._gold.indptr[item] : self._gold.indptr[item + 1]]
-        return replace(self._documents[item], labels=tuple(self._labels[column].id for column in row))
+    return Corpus(LazyDocuments(range(len(corpus)), document), labels or corpus.labels, corpus.info, gold=gold)

@@ -16,12 +16,12 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Any
 
 import numpy as np
 
 from labelwise.admission import Admission, UnknownLabels
-from labelwise.corpus import Corpus, CorpusInfo, Document, Splits, gold_matrix, relabel
+from labelwise.corpus import Corpus, CorpusInfo, Document, LazyDocuments, Splits, gold_matrix, relabel
 from labelwise.errors import BadCorpus, BadFile, BadHierarchy, LabelwiseError, did_you_mean
 from labelwise.hierarchy import Hierarchy
 from labelwise.labels import Label, LabelSet
@@ -171,29 +171,6 @@ def parse_document(line: bytes, path: Path | str, number: int) -> Document:
     return _document(parse_object(line, path, number), path, number, False)
 
 
-class StoredDocuments(Sequence[Document]):
-    """Documents that stay in their file and are parsed when asked for."""
-
-    def __init__(self, path: Path, data: mmap.mmap, starts: np.ndarray, numbers: np.ndarray) -> None:
-        self._path, self._data = path, data
-        self._starts, self._numbers = starts, numbers  # (documents,), byte where the line starts; its number
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, item: int) -> Document: ...
-    @overload
-    def __getitem__(self, item: slice) -> Sequence[Document]: ...
-    def __getitem__(self, item: int | slice) -> Document | Sequence[Document]:
-        if isinstance(item, slice):
-            return StoredDocuments(self._path, self._data, self._starts[item], self._numbers[item])
-        start, number = int(self._starts[item]), int(self._numbers[item])
-        end = self._data.find(b"\n", start)
-        line = self._data[start : end if end >= 0 else len(self._data)]
-        return parse_document(line, self._path, number)
-
-
 def _folder_labels(folder: Path, unknown: UnknownLabels) -> LabelSet:
     path = find(folder, "labels.jsonl")
     if path is None and unknown != "add":
@@ -222,7 +199,8 @@ def _read_split(path: Path, admission: Admission) -> tuple[Sequence[Document], a
     return _stored(path, np.asarray(numbers)) if lazy else kept, indptr, gold
 
 
-def _stored(path: Path, numbers: np.ndarray) -> StoredDocuments:
+def _stored(path: Path, numbers: np.ndarray) -> LazyDocuments:
+    """Documents that stay in their file, found by the numbers of their lines."""
     with open(path, "rb") if path.suffix == ".jsonl" else _unpacked(path) as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     starts, position, line = np.empty(len(numbers), dtype=np.int64), 3 if data[:3] == b"\xef\xbb\xbf" else 0, 1
@@ -230,7 +208,12 @@ def _stored(path: Path, numbers: np.ndarray) -> StoredDocuments:
         while line < number:
             position, line = data.find(b"\n", position) + 1, line + 1
         starts[row] = position
-    return StoredDocuments(path, data, starts, numbers)
+
+    def document(row: int) -> Document:
+        end = data.find(b"\n", starts[row])
+        return parse_document(data[starts[row] : end if end >= 0 else len(data)], path, int(numbers[row]))
+
+    return LazyDocuments(range(len(numbers)), document)
 
 
 def _unpacked(path: Path) -> IO[bytes]:

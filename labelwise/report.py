@@ -21,7 +21,7 @@ import numpy as np
 from labelwise.errors import BadFile, LabelwiseError, did_you_mean
 from labelwise.significance import bootstrap
 from labelwise.storage import new_folder, read_json
-from labelwise.tables import COUNTS, Cell, Row, Table, Zone, heading, percent, plain, to_csv, write_renderings
+from labelwise.tables import COUNTS, Cell, Rendered, Row, Table, Zone, heading, percent, plain, to_csv
 
 FORMAT = 1  # of report.json
 
@@ -56,7 +56,7 @@ LABEL_FIELDS: dict[str, type] = get_type_hints(LabelResult)
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Rendered):
     """The scores of one method on one split, from 0 to 1, by label group."""
 
     method: str
@@ -105,21 +105,6 @@ class Report:
         )
         return Table("group", ((*COUNTS, *map(heading, self.metrics)),), (Zone("", rows),), (note,))
 
-    def text(self) -> str:
-        """An aligned table."""
-        return self.table().text()
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def markdown(self) -> str:
-        """A Markdown table."""
-        return self.table().markdown()
-
-    def latex(self) -> str:
-        """A LaTeX table (booktabs)."""
-        return self.table().latex()
-
     def csv(self) -> str:
         """One line per group, scores from 0 to 1."""
         where = {"method": self.method, "corpus": self.corpus, "split": self.split, "ties": self.ties}
@@ -160,7 +145,7 @@ class Report:
     def save(self, folder: Path | str, force: bool = False) -> None:
         """Write every rendering and the scores per document into a folder, whole or not at all."""
         with new_folder(Path(folder), force=force) as draft:
-            write_renderings(self, draft)
+            self.write_renderings(draft)
             if self.labels:
                 (draft / "labels.csv").write_text(self.label_csv(), encoding="utf-8", newline="\n")
             if self.values:

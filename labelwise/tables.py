@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -150,21 +151,45 @@ class Table:
         yield " ".join(rf"\cmidrule(lr){{{start + 2}-{end + 1}}}" for _, start, end in spans)
 
 
-class Rendered(Protocol):
+class Rendered(ABC):
     """What comes in every form: a report or a comparison."""
 
-    def json(self) -> str: ...  # noqa: D102
-    def markdown(self) -> str: ...  # noqa: D102
-    def latex(self) -> str: ...  # noqa: D102
-    def csv(self) -> str: ...  # noqa: D102
-    def html(self) -> str: ...  # noqa: D102
+    @abstractmethod
+    def table(self) -> Table:
+        """The table behind text, Markdown and LaTeX."""
 
+    @abstractmethod
+    def csv(self) -> str:
+        """One line per record, scores from 0 to 1."""
 
-def write_renderings(what: Rendered, folder: Path) -> None:
-    """Write report.json, .md, .tex, .csv and .html into a folder."""
-    forms = {"json": what.json, "md": what.markdown, "tex": what.latex, "csv": what.csv, "html": what.html}
-    for suffix, render in forms.items():
-        (folder / f"report.{suffix}").write_text(render(), encoding="utf-8", newline="\n")
+    @abstractmethod
+    def json(self) -> str:
+        """One JSON object, scores from 0 to 1."""
+
+    @abstractmethod
+    def html(self) -> str:
+        """A page that needs nothing but a browser."""
+
+    def text(self) -> str:
+        """An aligned table."""
+        return self.table().text()
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def markdown(self) -> str:
+        """A Markdown table; bold best of the column, underlined best of its zone."""
+        return self.table().markdown()
+
+    def latex(self) -> str:
+        """A LaTeX table (booktabs) in the paper's shape."""
+        return self.table().latex()
+
+    def write_renderings(self, folder: Path) -> None:
+        """Write report.json, .md, .tex, .csv and .html into a folder."""
+        forms = {"json": self.json, "md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
+        for suffix, render in forms.items():
+            (folder / f"report.{suffix}").write_text(render(), encoding="utf-8", newline="\n")
 
 
 def one_line(text: str) -> str:

@@ -54,7 +54,7 @@ def test_large_files_are_read_lazily_with_the_same_documents(splits, corpus_fold
         path.unlink()
     monkeypatch.setattr(jsonl, "LAZY_BYTES", 8)
     lazy = read_corpus(corpus_folder)
-    assert isinstance(lazy.train.documents, jsonl.StoredDocuments)
+    assert isinstance(lazy.train.documents, jsonl.LazyDocuments)
     assert same(lazy, splits)
     assert list(lazy.train[2:5]) == list(splits.train[2:5])
     assert lazy.train[-1] == splits.train[-1]

@@ -40,6 +40,11 @@ def test_spans_stand_where_the_words_stand(text):
         assert [text[start:end].lower() for start, end in spans(text)] == words(text)
 
 
+@given(st.text(st.sampled_from("abn't'’.,12_ \nU.S")))
+def test_words_are_the_tokens_with_a_letter_or_digit(text):
+    assert words(text) == [token for token in tokenize(text.lower()) if any(sign.isalnum() for sign in token)]
+
+
 def test_plurals_fold_to_their_singular():
     assert [fold(w) for w in ["duties", "laws", "glass", "bus", "gas", "lies", "analysis"]] == [
         "duty",

@@ -12,12 +12,11 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelwise.corpus import Corpus, CorpusInfo, Document, Splits
+from labelwise.corpus import Corpus, CorpusInfo, Document, LazyDocuments, Splits
 from labelwise.datasets.files import read_text
 from labelwise.datasets.xmc_matrix import read_sparse_matrix, read_xmc_matrix, write_xmc_matrix
 from labelwise.errors import BadCorpus, BadFile, did_you_mean
@@ -75,42 +74,23 @@ def export_xmc(splits: Splits, folder: Path, *, force: bool = False) -> None:
             (draft / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-class Bags(Sequence[Document]):
-    """Documents made from a row of features when they are asked for: a million of them need no memory for texts."""
-
-    def __init__(
-        self, ids: Sequence[str], features: csr_array, gold: csr_array, names: np.ndarray, labels: LabelSet, repeat: bool
-    ) -> None:
-        self._ids, self._features, self._gold = ids, features, gold
-        self._names, self._labels, self._repeat = names, labels, repeat
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, item: int) -> Document: ...
-    @overload
-    def __getitem__(self, item: slice) -> Bags: ...
-    def __getitem__(self, item: int | slice) -> Document | Bags:
-        if isinstance(item, slice):
-            return Bags(self._ids[item], self._features[item], self._gold[item], self._names, self._labels, self._repeat)
-        row = range(len(self))[item]
-        own = slice(self._features.indptr[row], self._features.indptr[row + 1])
-        names = self._names[self._features.indices[own]]
-        if self._repeat:
-            names = np.repeat(names, np.rint(self._features.data[own]).astype(np.int64))
-        gold = self._gold.indices[self._gold.indptr[row] : self._gold.indptr[row + 1]]
-        return Document(self._ids[row], " ".join(names), tuple(self._labels[column].id for column in gold))
-
-
 def _corpus(split: str, matrices: Matrices, names: np.ndarray, labels: LabelSet, info: CorpusInfo, repeat: bool) -> Corpus:
     features, gold = matrices
     rows = np.flatnonzero(np.diff(features.indptr))
     if len(rows) < features.shape[0]:
         warnings.warn(f"{features.shape[0] - len(rows)} {split} documents have no features and were left out", stacklevel=4)
         features, gold = features[rows], gold[rows]
-    ids = [f"{split}-{row}" for row in rows]
-    return Corpus(Bags(ids, features, gold, names, labels, repeat), labels, info, gold=gold)
+
+    def document(place: int) -> Document:
+        """Made when asked for, so that a million documents need no memory for texts."""
+        own = slice(features.indptr[place], features.indptr[place + 1])
+        words = names[features.indices[own]]
+        if repeat:
+            words = np.repeat(words, np.rint(features.data[own]).astype(np.int64))
+        columns = gold.indices[gold.indptr[place] : gold.indptr[place + 1]]
+        return Document(f"{split}-{rows[place]}", " ".join(words), tuple(labels[column].id for column in columns))
+
+    return Corpus(LazyDocuments(range(len(rows)), document), labels, info, gold=gold)
 
 
 def _are_counts(features: csr_array) -> bool:

@@ -7,21 +7,22 @@ tokens of their own, as in the paper; `newlines=False` drops them. Case is kept:
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-_TOKEN = re.compile(
-    r"""
+_WORDS = r"""
       \d+(?:[.,]\d+)*                                # 12  3.5  10,000
     | (?:[^\W\d_]\.){2,}                             # U.S.  e.g.
     | [^\W\d_]+?(?=n['’]t\b)                         # do|n't
     | n['’]t\b
     | ['’](?:s|re|ve|ll|d|m)\b                       # the clitics of English
     | [^\W_]+                                        # any other word, digits inside it too
+"""
+_SIGNS = r"""
     | \n+
     | [^\s]                                          # one sign at a time
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_WORD = re.compile(r"\w")
+"""
+_WORD = re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)
+_TOKEN = re.compile(_WORDS + _SIGNS, re.VERBOSE | re.IGNORECASE)
 
 
 def tokenize(text: str, *, newlines: bool = True) -> list[str]:
@@ -32,14 +33,15 @@ def tokenize(text: str, *, newlines: bool = True) -> list[str]:
 
 def words(text: str) -> list[str]:
     """The tokens that hold a letter or a digit, in lower case."""
-    return [token for token in _TOKEN.findall(text.lower()) if _WORD.search(token)]
+    return _WORD.findall(text.lower())
 
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Where the words of a text stand: as many, and in the same order, as `words` gives, where lower case keeps its length."""
-    return [match.span() for match in _TOKEN.finditer(text) if _WORD.search(match[0])]
+    return [match.span() for match in _WORD.finditer(text)]
 
 
+@lru_cache(maxsize=1 << 18)
 def fold(word: str) -> str:
     """A lower-case word without the ending of its plural, roughly: 'duties' → 'duty', 'laws' → 'law'."""
     if len(word) > 4 and word.endswith("ies"):

@@ -171,7 +171,7 @@ class Lexical(ZeroShot):
         return float(np.log((self._documents + 1) / (self._frequency.get(word, 0) + 0.5)))
 
     def _words(self, text: str) -> list[str]:
-        return [self._fold(word) for word in words(text)]
+        return [fold(word) for word in words(text)] if self.settings.plurals else words(text)
 
     def _fold(self, word: str) -> str:
         return fold(word) if self.settings.plurals else word

@@ -1,0 +1,317 @@
+"""Write the pages that are made from the registries, `--help` and benchmarks/results.jsonl: `make docs`.
+
+`pages()` gives their content, so that a test can tell when one is stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from labelwise import metrics, registry
+from labelwise.methods.base import Explains, ZeroShot
+from labelwise.settings import explain
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
+NOTE = "<!-- Made by docs/generate.py; do not edit. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Name and content of every generated page."""
+    made = {
+        "methods.md": methods(),
+        "datasets.md": datasets(),
+        "metrics.md": metric_list(),
+        "cli.md": commands(),
+        "results.md": results(),
+    }
+    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()}
+
+
+def methods() -> str:
+    parts = ["# Methods", "After this page you know what each method does, what it can do beyond scoring, and its settings.", ""]
+    for name, entry in sorted(registry.METHODS.items()):
+        cls = entry.load()
+        abilities = [
+            what
+            for kind, what in ((ZeroShot, "scores labels it never saw"), (Explains, "explains its labels"))
+            if issubclass(cls, kind)
+        ]
+        parts += [f"## {name}", f"{entry.summary[0].upper()}{entry.summary[1:]}. {inspect.getdoc(cls)}", ""]
+        parts += [f"Abilities: {', '.join(abilities)}.", ""] if abilities else []
+        rows = [(f"`{key}`", kind, f"`{default}`", meaning) for key, kind, default, meaning in explain(cls.Settings)]
+        parts += [table(("setting", "type", "default", "meaning"), rows) if rows else "No settings.", ""]
+    return "\n".join(parts)
+
+
+def datasets() -> str:
+    parts = [
+        "# Data sets",
+        "After this page you can turn a published data set into a corpus folder, with `labelwise data NAME`.",
+        "",
+    ]
+    for name, entry in registry.DATASETS.items():
+        parts += [f"## {name}", inspect.getdoc(entry.load()) or "", ""]
+    return "\n".join(parts)
+
+
+def metric_list() -> str:
+    rows = [(f"`{name}`", meaning) for name, meaning in metrics.names().items()]
+    return "\n".join(
+        [
+            "# Measures",
+            "After this page you can choose what `labelwise evaluate -m` reports.",
+            "",
+            table(("measure", "meaning"), rows),
+            "",
+            "Each group ranks among its own labels, and documents without a gold label in the group are left out of its mean.",
+            "Equal scores fall as `--ties` says:",
+            "",
+            "- `authors`: the label with the higher column first, as the paper's code does; the default for dense scores.",
+            "- `lower_index`: the label with the lower column first.",
+            "- `expected`: the mean over all orders of the equal scores.",
+            "- `pessimistic`: gold labels last, and a label without a score is never a hit; the default for sparse scores.",
+        ]
+    )
+
+
+def commands() -> str:
+    """The help of every command, in plain text."""
+    from typer.main import get_command
+
+    from labelwise.cli.main import app
+
+    parts = [
+        "# Command line",
+        "After this page you know every command and option. Exit codes: 0 done, 1 a check failed, 2 a mistake, 130 interrupted.",
+        "",
+    ]
+    parts += _help(get_command(app), ("labelwise",))
+    return "\n".join(parts)
+
+
+def _help(command: Any, path: tuple[str, ...]) -> list[str]:
+    context = command.make_context(path[-1], [], resilient_parsing=True)
+    if hasattr(command, "commands"):
+        parts = [f"## {' '.join(path)}", command.help or "", ""] if len(path) > 1 else []
+        return parts + [
+            line for name in command.list_commands(context) for line in _help(command.get_command(context, name), (*path, name))
+        ]
+    rows = []
+    for parameter in command.params:
+        names = (
+            ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+            if parameter.param_type_name == "option"
+            else f"`{parameter.human_readable_name}`"
+        )
+        default = (
+            "required"
+            if parameter.required
+            else ""
+            if parameter.default in (None, False, [])
+            else f"`{_plain(parameter.default)}`"
+        )
+        rows.append((names, getattr(parameter, "help", "") or "", default))
+    usage = " ".join(
+        [*path, *(parameter.human_readable_name for parameter in command.params if parameter.param_type_name == "argument")]
+    )
+    return [f"## {usage}", command.help or "", "", table(("option", "meaning", "default"), rows), ""]
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(getattr(value, "value", value))
+
+
+def latest_results() -> list[dict[str, Any]]:
+    """The last line of each thing measured; earlier ones stay in the file as history."""
+    lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+    keys = ("benchmark", "corpus", "method", "guideline", "documents", "labels", "ties")
+    return list({tuple(str(line.get(key)) for key in keys): line for line in lines}.values())
+
+
+def results() -> str:
+    lines = latest_results()
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_kind.setdefault(line["benchmark"], []).append(line)
+    parts = [
+        "# Results",
+        "After this page you know how the methods do on real corpora, and how fast the library is. Every figure comes from a line of",
+        "`benchmarks/results.jsonl`, which also names the commit; `LABELWISE_DATA=FOLDER make bench` measures them again.",
+        f"Hardware: {'; '.join(sorted({line['hardware'] for line in lines}))}.",
+        "",
+    ]
+    parts += [line for kind, show in SECTIONS.items() if kind in by_kind for line in show(by_kind[kind])]
+    return "\n".join(parts)
+
+
+def _corpora(lines: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            line["corpus"],
+            " / ".join(f"{count:,}" for count in line["documents"].values()),
+            f"{line['words_mean']:.0f} ({line['words_median']:.0f})",
+            f"{line['labels_per_document']:.1f}",
+            f"{line['labels_used']:,} / {line['labels']:,}",
+            " / ".join(f"{count:,}" for count in line["groups"].values()),
+            " / ".join(f"{count:,}" for count in line["test_groups"].values()),
+            len(line["levels"]),
+            f"{line['gap']:.3f}",
+            f"{line['density']:.5f}",
+            f"{line['seconds']:.1f}",
+        )
+        for line in lines
+    ]
+    heads = (
+        "corpus",
+        "train / dev / test",
+        "words, mean (median)",
+        "labels per document",
+        "used / all labels",
+        "frequent / few / zero",
+        "of these in test",
+        "levels",
+        "GAP",
+        "density",
+        "seconds",
+    )
+    return ["## The corpora (`labelwise stats`)", table(heads, rows), ""]
+
+
+def _quality(lines: list[dict[str, Any]]) -> list[str]:
+    parts = [
+        "## Quality by label group (`labelwise evaluate`, test split)",
+        "RP@k / nDCG@k × 100; a group without documents is left out.",
+        "",
+    ]
+    for corpus in dict.fromkeys(line["corpus"] for line in lines):
+        own = [line for line in lines if line["corpus"] == corpus]
+        groups = list(own[0]["groups"])
+        rows = []
+        for line in own:
+            cells = [_pair(line, group) for group in groups]
+            rows.append((line["method"], *cells, line["ties"], line["fit_seconds"], line["evaluate_seconds"]))
+        parts += [f"### {corpus}, k = {own[0]['k']}", table(("method", *groups, "ties", "fit, s", "evaluate, s"), rows), ""]
+    return parts
+
+
+def _gap(lines: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            line["corpus"],
+            f"{line['documents']:,}",
+            f"{line['gap']:.4f}",
+            line["seconds"],
+            line["sample_seconds"],
+            line["networkx_sample_seconds"],
+            f"{line['ratio']:,.0f}",
+            f"{line['largest_difference']:.1e}",
+        )
+        for line in lines
+    ]
+    heads = (
+        "corpus",
+        "documents",
+        "GAP",
+        "seconds, one core",
+        "ours on 50, s",
+        "networkx on 50, s",
+        "ratio",
+        "largest difference",
+    )
+    return ["## GAP, beside a plain networkx version of the same definition", table(heads, rows), ""]
+
+
+def _evaluation(lines: list[dict[str, Any]]) -> list[str]:
+    rows = [(line["ties"], line["seconds"], line["ranking_seconds"], line["extra_gib"]) for line in lines]
+    title = "## Evaluation of 6,000 × 4,271 dense scores: four groups, four measures, k = 1..10"
+    return [title, table(("ties", "seconds, ranking included", "ranking alone, s", "GiB beyond the matrix"), rows), ""]
+
+
+def _worlds(lines: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            line["guideline"],
+            f"{line['documents']:,}",
+            f"{line['labels']:,}",
+            line["seconds"],
+            line["peak_gib"],
+            f"{line['gap']:.3f}",
+            line["paper_gap"],
+        )
+        for line in lines
+    ]
+    return ["## Made worlds", table(("guideline", "documents", "labels", "seconds", "peak GiB", "GAP", "the paper's"), rows), ""]
+
+
+def _plainly(title: str, *keys: str) -> Any:
+    def show(lines: list[dict[str, Any]]) -> list[str]:
+        rows = [tuple(line[key] for key in keys) for line in lines]
+        return [f"## {title}", table([key.replace("_", " ") for key in keys], rows), ""]
+
+    return show
+
+
+SECTIONS = {
+    "quality": _quality,
+    "stats": _corpora,
+    "gap": _gap,
+    "evaluation": _evaluation,
+    "world": _worlds,
+    "large-corpus": _plainly(
+        "A corpus of AMAZON13K's size, read lazily",
+        "documents",
+        "labels",
+        "words",
+        "file_gib",
+        "read_seconds",
+        "peak_gib_after_reading",
+        "pass_seconds",
+        "peak_gib",
+    ),
+    "help": _plainly("`labelwise --help`", "cpu_seconds"),
+    "skos": _plainly("A SKOS thesaurus in Turtle", "megabytes", "labels", "seconds"),
+    "randomisation": _plainly("Paired approximate randomisation", "documents", "rounds", "seconds"),
+}
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    escaped = [
+        [f"{cell:,}" if isinstance(cell, int) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        for row in rows
+    ]
+    lines = [" | ".join(heads), " | ".join("---" for _ in heads), *(" | ".join(row) for row in escaped)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def with_results(readme: str) -> str:
+    """The README with its results table made anew."""
+    before, _, rest = readme.partition("<!-- results -->\n")
+    _, _, after = rest.partition("<!-- /results -->")
+    lines = [line for line in latest_results() if line["benchmark"] == "quality"]
+    corpora = list(dict.fromkeys(line["corpus"] for line in lines))
+    rows = []
+    for method in dict.fromkeys(line["method"] for line in lines):
+        for group in ("all", "frequent", "few", "zero"):
+            found = {line["corpus"]: line for line in lines if line["method"] == method}
+            rows.append((method, group, *(_pair(found.get(corpus), group) for corpus in corpora)))
+    return f"{before}<!-- results -->\n{table(('method', 'labels', *corpora), rows)}\n<!-- /results -->{after}"
+
+
+def _pair(line: Mapping[str, Any] | None, group: str) -> str:
+    if line is None or group not in line["groups"]:
+        return "not run"
+    scores, k = line["groups"][group], line["k"]
+    return f"{100 * scores[f'rp@{k}']:.1f} / {100 * scores[f'ndcg@{k}']:.1f}"
+
+
+if __name__ == "__main__":
+    for name, content in pages().items():
+        (DOCS / name).write_text(content, encoding="utf-8")
+    readme = DOCS.parent / "README.md"
+    readme.write_text(with_results(readme.read_text(encoding="utf-8")), encoding="utf-8")
