@@ -1,0 +1,294 @@
+"""TF-IDF over word n-grams: counted, pruned, then built, so that memory follows the features that are kept.
+
+An n-gram cannot be more frequent than the two (n-1)-grams inside it. After each length the count of the last n-gram that would
+still be kept is a floor for all longer ones, and n-grams with a part below the floor are never looked at. The result is
+scikit-learn's for the same words: smoothed idf, raw counts, rows of length 1. numba is imported with this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from numba import njit
+from scipy.sparse import csr_array, vstack
+
+from labelwise.errors import BadSettings
+from labelwise.features.words import words
+from labelwise.progress import Progress, silent
+from labelwise.settings import Range
+
+CHUNK = 2000  # texts turned into words at once
+
+
+@dataclass(frozen=True)
+class TfidfSettings:
+    """Which n-grams become features."""
+
+    ngrams: Annotated[int, Range(1, 8)] = 5
+    """Longest n-gram, in words; shorter ones count too."""
+    max_features: Annotated[int, Range(1, 2**31 - 1)] = 200_000
+    """Keep this many n-grams, those with the highest count in the training texts."""
+    min_count: Annotated[int, Range(1, 2**31 - 1)] = 1
+    """Leave out n-grams that occur less often in the training texts."""
+    stop_words: bool = True
+    """Remove common English words before n-grams are made, so that n-grams bridge the gap."""
+    pattern: str = ""
+    """Regular expression of a word; the offline tokenizer's words when empty."""
+
+
+class Tfidf:
+    """Texts to rows of TF-IDF values; columns by falling count in the training texts."""
+
+    def __init__(self, settings: TfidfSettings = TfidfSettings()) -> None:
+        self.settings = settings
+        self._words: dict[str, int] = {}
+        self._stops = _stop_words() if settings.stop_words else frozenset[str]()
+        self._cut = re.compile(settings.pattern).findall if settings.pattern else None
+        # A trie: nodes 0 to len(words) are words; every other node is (shorter n-gram, word).
+        self._parent = self._last = self._column = np.zeros(0, dtype=np.int32)
+        self._table: tuple[np.ndarray, np.ndarray] = (np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32))
+        self.idf = np.zeros(0, dtype=np.float32)
+
+    def __len__(self) -> int:
+        return len(self.idf)
+
+    def fit(self, texts: Iterable[str], *, progress: Progress = silent) -> Self:
+        """Choose the n-grams and measure how rare they are."""
+        self.fit_transform(texts, progress=progress)
+        return self
+
+    def fit_transform(self, texts: Iterable[str], *, progress: Progress = silent) -> csr_array:
+        """`fit`, then `transform` of the same texts, which are read only once."""
+        counted: dict[str, int] = {}
+        parts, ends = [], [0]
+        for text in progress(texts, "read words", None):
+            numbers = [counted.setdefault(word, len(counted)) for word in self._tokens(text)]
+            parts.append(np.array(numbers, dtype=np.int32))
+            ends.append(ends[-1] + len(numbers))
+        tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        del parts
+        return self._grow(tokens, np.array(ends, dtype=np.int64), list(counted))
+
+    def transform(self, texts: Iterable[str]) -> csr_array:
+        """(texts, features) float32 with 32-bit indices, rows of length 1, or 0 where nothing is known."""
+        blocks = [self._rows(block) for block in _chunks(texts, CHUNK)]
+        empty = csr_array((0, len(self)), dtype=np.float32)
+        return csr_array(vstack(blocks, format="csr")) if blocks else empty
+
+    def names(self, columns: Iterable[int]) -> list[str]:
+        """The n-grams behind columns, as words with blanks between them."""
+        nodes = np.empty(len(self), dtype=np.int64)
+        nodes[self._column[self._column >= 0]] = np.flatnonzero(self._column >= 0)
+        spelt = list(self._words)
+        return [" ".join(spelt[number] for number in self._path(int(nodes[column]))) for column in columns]
+
+    def save(self, folder: Path) -> None:
+        """Write words.txt and tfidf.npz into a folder that is being made."""
+        (folder / "words.txt").write_text("\n".join(self._words), encoding="utf-8", newline="\n")
+        np.savez(folder / "tfidf.npz", parent=self._parent, last=self._last, column=self._column, idf=self.idf)
+
+    @classmethod
+    def load(cls, folder: Path, settings: TfidfSettings) -> Self:
+        """Read what `save` wrote."""
+        features = cls(settings)
+        text = (folder / "words.txt").read_text(encoding="utf-8")
+        features._words = {word: number for number, word in enumerate(text.split("\n") if text else [])}
+        with np.load(folder / "tfidf.npz", allow_pickle=False) as stored:
+            features._parent, features._last, features._column, features.idf = (
+                stored[name] for name in ("parent", "last", "column", "idf")
+            )
+        features._index()
+        return features
+
+    def _tokens(self, text: str) -> list[str]:
+        found = self._cut(text.lower()) if self._cut else words(text)
+        return [word for word in found if word not in self._stops] if self._stops else found
+
+    def _rows(self, texts: Sequence[str]) -> csr_array:
+        known = self._words
+        rows = [np.array([known.get(word, -1) for word in self._tokens(text)], dtype=np.int32) for text in texts]
+        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        tokens = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int32)
+        return self._weighted(*_count_rows(tokens, ends, self._column, *self._table, self.settings.ngrams))
+
+    def _weighted(self, indptr: np.ndarray, columns: np.ndarray, counts: np.ndarray) -> csr_array:
+        """Counts times idf, each row divided by its length."""
+        data = counts * self.idf[columns]
+        sizes = np.diff(indptr)
+        squares = np.bincount(np.repeat(np.arange(len(sizes)), sizes), weights=data.astype(np.float64) ** 2, minlength=len(sizes))
+        data = (data / np.repeat(np.sqrt(np.where(squares > 0, squares, 1)), sizes)).astype(np.float32)
+        starts = indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)
+        return csr_array((data, columns, starts), shape=(len(sizes), len(self)))
+
+    def _grow(self, tokens: np.ndarray, ends: np.ndarray, spelt: list[str]) -> csr_array:
+        """Count n-grams length by length, keep the most frequent, and index them."""
+        limit, least = self.settings.max_features, self.settings.min_count
+        total = np.bincount(tokens, minlength=len(spelt))
+        floor = _floor(total, limit, least)
+        kept = np.flatnonzero(total >= floor)
+        kept = kept[np.argsort(-total[kept], kind="stable")]  # frequent words get small numbers
+        number = np.full(len(spelt), -1, dtype=np.int32)
+        number[kept] = np.arange(len(kept), dtype=np.int32)
+        self._words = {spelt[old]: new for new, old in enumerate(kept.tolist())}
+        tokens = number[tokens]
+        parent, last, counts = [np.full(len(kept), -1, np.int32)], [np.arange(len(kept), dtype=np.int32)], [total[kept]]
+        nodes = tokens.copy()  # the alive n-gram that starts at each place
+        for length in range(2, self.settings.ngrams + 1):
+            keys, places = _candidates(nodes, tokens, ends, length)
+            grams, inverse, found = np.unique(keys, return_inverse=True, return_counts=True)
+            floor = _floor(np.concatenate([*counts, found]), limit, least)
+            alive = found >= floor
+            first = sum(map(len, parent))
+            fresh = np.full(len(grams), -1, dtype=np.int32)
+            fresh[alive] = first + np.arange(alive.sum(), dtype=np.int32)
+            nodes = np.full(len(tokens), -1, dtype=np.int32)
+            nodes[places] = fresh[inverse]
+            parent.append((grams[alive] >> 32).astype(np.int32))
+            last.append((grams[alive] & 0xFFFFFFFF).astype(np.int32))
+            counts.append(found[alive])
+            if not alive.any():
+                break
+        self._parent, self._last = np.concatenate(parent), np.concatenate(last)
+        self._choose(np.concatenate(counts), limit, floor)
+        self._index()
+        rows = _count_rows(tokens, ends, self._column, *self._table, self.settings.ngrams)
+        frequency = np.bincount(rows[1], minlength=int((self._column >= 0).sum()))
+        self.idf = (np.log((len(ends)) / (1 + frequency)) + 1).astype(np.float32)
+        return self._weighted(*rows)
+
+    def _choose(self, counts: np.ndarray, limit: int, floor: int) -> None:
+        """Columns for the n-grams with the highest counts; of equal ones the shorter comes first."""
+        order = np.argsort(-counts, kind="stable")
+        order = order[counts[order] >= floor][:limit]
+        if not len(order):
+            raise BadSettings(
+                f"no n-gram occurs {self.settings.min_count} times (min_count) in the training texts; lower min_count"
+                + (", or keep stop words (stop_words=false)" if self.settings.stop_words else "")
+            )
+        self._column = np.full(len(counts), -1, dtype=np.int32)
+        self._column[order] = np.arange(len(order), dtype=np.int32)
+
+    def _index(self) -> None:
+        long = np.flatnonzero(self._parent >= 0)
+        self._table = _hash_table(self._parent[long].astype(np.int64) << 32 | self._last[long], long.astype(np.int32))
+
+    def _path(self, node: int) -> list[int]:
+        found = []
+        while node >= 0:
+            found.append(int(self._last[node]))
+            node = int(self._parent[node])
+        return found[::-1]
+
+
+def _stop_words() -> frozenset[str]:
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return ENGLISH_STOP_WORDS
+
+
+def _floor(counts: np.ndarray, limit: int, least: int) -> int:
+    """The count that an n-gram needs at least to be among the `limit` most frequent."""
+    if len(counts) <= limit:
+        return least
+    return max(least, int(np.partition(counts, len(counts) - limit)[len(counts) - limit]))
+
+
+def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    several = iter(texts)
+    while chunk := list(islice(several, size)):
+        yield chunk
+
+
+@njit(cache=True, nogil=True)
+def _candidates(nodes, tokens, ends, length):  # type: ignore[no-untyped-def]
+    """Keys and places of the n-grams of a length both of whose shorter parts are alive."""
+    count = 0
+    for document in range(len(ends) - 1):
+        for place in range(ends[document], ends[document + 1] - length + 1):
+            if nodes[place] >= 0 and nodes[place + 1] >= 0:
+                count += 1
+    keys, places = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    count = 0
+    for document in range(len(ends) - 1):
+        for place in range(ends[document], ends[document + 1] - length + 1):
+            if nodes[place] >= 0 and nodes[place + 1] >= 0:
+                keys[count] = (np.int64(nodes[place]) << 32) | tokens[place + length - 1]
+                places[count] = place
+                count += 1
+    return keys, places
+
+
+@njit(cache=True, nogil=True)
+def _slot(key, mask):  # type: ignore[no-untyped-def]
+    """Where a key belongs in a hash table: its bits well mixed."""
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+
+
+@njit(cache=True, nogil=True)
+def _hash_table(keys, values):  # type: ignore[no-untyped-def]
+    """Open addressing, at most half full; -1 marks an empty place."""
+    size = 4
+    while size < 2 * len(keys):
+        size *= 2
+    table, found = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int32)
+    for item in range(len(keys)):
+        place = _slot(keys[item], size - 1)
+        while table[place] >= 0:
+            place = (place + 1) & (size - 1)
+        table[place], found[place] = keys[item], values[item]
+    return table, found
+
+
+@njit(cache=True, nogil=True)
+def _count_rows(tokens, ends, column, table, found, ngrams):  # type: ignore[no-untyped-def]
+    """Row starts, columns and counts of the features of each document."""
+    mask = len(table) - 1
+    rows = len(ends) - 1
+    longest = 0
+    for row in range(rows):
+        longest = max(longest, ends[row + 1] - ends[row])
+    seen = np.empty(longest * ngrams, dtype=np.int32)
+    indptr = np.zeros(rows + 1, dtype=np.int64)
+    columns = np.empty(max(16, len(tokens)), dtype=np.int32)
+    counts = np.empty(len(columns), dtype=np.float32)
+    filled = 0
+    for row in range(rows):
+        size = 0
+        for place in range(ends[row], ends[row + 1]):
+            node = tokens[place]
+            step = 1
+            while node >= 0:
+                if column[node] >= 0:
+                    seen[size] = column[node]
+                    size += 1
+                if step == ngrams or place + step >= ends[row + 1] or tokens[place + step] < 0:
+                    break
+                key = (np.int64(node) << 32) | tokens[place + step]
+                slot = _slot(key, mask)
+                while table[slot] >= 0 and table[slot] != key:
+                    slot = (slot + 1) & mask
+                node = found[slot] if table[slot] == key else -1
+                step += 1
+        own = np.sort(seen[:size])
+        if filled + size > len(columns):
+            longer = np.empty(2 * (filled + size), dtype=np.int32)
+            longer[:filled] = columns[:filled]
+            columns = longer
+            more = np.empty(len(longer), dtype=np.float32)
+            more[:filled] = counts[:filled]
+            counts = more
+        for item in range(size):
+            if item and own[item] == own[item - 1]:
+                counts[filled - 1] += 1
+            else:
+                columns[filled], counts[filled] = own[item], 1
+                filled += 1
+        indptr[row + 1] = filled
+    return indptr, columns[:filled].copy(), counts[:filled].copy()
