@@ -60,7 +60,10 @@ def hardware() -> str:
 
 
 def commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=RESULTS.parent
-    )
-    return done.stdout.strip() or "unknown"
+    changed = "+changes" if _git("status", "--porcelain", "--", "labelwise") else ""
+    return (_git("rev-parse", "--short", "HEAD") or "unknown") + changed
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=RESULTS.parent.parent)
+    return done.stdout.strip()

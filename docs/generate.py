@@ -106,7 +106,7 @@ def _help(command: Any, path: tuple[str, ...]) -> list[str]:
         names = (
             ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
             if parameter.param_type_name == "option"
-            else f"`{parameter.human_readable_name}`"
+            else f"`{parameter.name.upper()}`"
         )
         default = (
             "required"
@@ -117,7 +117,7 @@ def _help(command: Any, path: tuple[str, ...]) -> list[str]:
         )
         rows.append((names, getattr(parameter, "help", "") or "", default))
     usage = " ".join(
-        [*path, *(parameter.human_readable_name for parameter in command.params if parameter.param_type_name == "argument")]
+        [*path, *(parameter.name.upper() for parameter in command.params if parameter.param_type_name == "argument")]
     )
     return [f"## {usage}", command.help or "", "", table(("option", "meaning", "default"), rows), ""]
 

@@ -116,7 +116,7 @@ class Comparison(Rendered):
 
     def save(self, folder: Path | str, force: bool = False) -> None:
         """Write every rendering into a folder, whole or not at all."""
-        with new_folder(Path(folder), force=force) as draft:
+        with new_folder(Path(folder), "report", force=force) as draft:
             self.write_renderings(draft)
 
     def block(self, column: Column) -> str:

@@ -219,11 +219,12 @@ def gold_matrix(indptr: Sequence[int] | np.ndarray, columns: Sequence[int] | np.
 
 def relabel(corpus: Corpus, gold: csr_array, labels: LabelSet | None = None) -> Corpus:
     """The same documents with other gold labels, over another label set if given."""
-    names = (labels or corpus.labels).ids
+    labels = corpus.labels if labels is None else labels
+    names = labels.ids
     gold.sort_indices()
 
     def document(row: int) -> Document:
         own = gold.indices[gold.indptr[row] : gold.indptr[row + 1]]
         return replace(corpus[row], labels=tuple(names[column] for column in own))
 
-    return Corpus(LazyDocuments(range(len(corpus)), document), labels or corpus.labels, corpus.info, gold=gold)
+    return Corpus(LazyDocuments(range(len(corpus)), document), labels, corpus.info, gold=gold)

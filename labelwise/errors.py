@@ -55,5 +55,8 @@ class MissingExtra(LabelwiseError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' (did you mean …?)' with the closest known name, or nothing."""
-    close = get_close_matches(name, list(known), n=1)
+    names = list(known)
+    if len(names) > 20_000:  # difflib would take seconds
+        names = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 3][:20_000]
+    close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -15,16 +15,16 @@ from scipy.sparse import csr_array
 
 from labelwise import __version__, metrics
 from labelwise.corpus import Corpus, Groups, Splits
-from labelwise.errors import BadScores, BadSettings, did_you_mean
+from labelwise.errors import BadCorpus, BadScores, BadSettings, did_you_mean
 from labelwise.labels import LabelSet
 from labelwise.progress import Progress, silent
 from labelwise.report import LabelResult, Report
-from labelwise.scores import CHUNK, Scores, float_bits, sort_keys
+from labelwise.scores import CHUNK, Scores, at
 
 if TYPE_CHECKING:
     from labelwise.methods.base import Method
 
-BATCH = 1 << 25  # scores asked of a method at once: 128 MB when dense
+BATCH = 1 << 23  # scores asked of a method at once: 32 MB when dense
 Ties = Literal["authors", "lower_index", "expected", "pessimistic"]
 
 
@@ -51,6 +51,8 @@ def evaluate(
     ks = tuple(ks) or (splits.info.k,)
     groups = Groups.of(splits, few)
     tally = _Tally(groups, _wanted(measures, ks), ks[0], _checked(ties), threshold, per_label)
+    if not corpus.gold().nnz:
+        raise BadCorpus(f"no document of the {split} split has a label, so there is nothing to evaluate")
     for documents, scores in _batches(source, corpus, progress):
         tally.add(scores, documents.gold())
     return tally.report(
@@ -66,17 +68,12 @@ def evaluate(
 
 def relevance(scores: Scores, gold: csr_array, among: np.ndarray, depth: int, ties: Ties) -> np.ndarray:
     """(documents, depth) whether the label at each rank of the group is gold; a fraction where ties are averaged."""
-    columns = np.flatnonzero(among)
-    found = np.zeros((len(scores), depth))
-    if scores.sparse and ties == "pessimistic":
-        return _sparse_pessimistic(scores.values, gold, among, found)
-    step = max(1, CHUNK // max(1, len(columns)))
-    rule = {"expected": _expected, "pessimistic": _pessimistic}.get(ties)
-    for start in range(0, len(scores), step):
-        rows = slice(start, start + step)
-        values, true = scores.rows(start, start + step).dense()[:, columns], gold[rows][:, columns].toarray()
-        width = min(depth, len(columns))
-        found[rows, :width] = rule(values, true, width) if rule else _by_column(values, true, width, ties)
+    if ties == "expected":
+        return _expected(Scores(scores.dense(), scores.labels), gold, among, depth)
+    ranked = _ranked(scores, gold, among, depth, ties)
+    found = np.zeros(ranked.shape)
+    rows, places = np.nonzero(ranked >= 0)
+    found[rows, places] = at(gold, rows, ranked[rows, places])
     return found
 
 
@@ -106,7 +103,7 @@ class _Tally:
 
     def add(self, scores: Scores, gold: csr_array) -> None:
         self.ties = self.ties or ("pessimistic" if scores.sparse else "authors")
-        depth = max((k for _, k in self.measures if k), default=self.k)
+        depth = min(len(self.gold), max((k for _, k in self.measures if k), default=self.k))
         part = {}
         for name, among in self.groups.masks().items():
             counts = np.asarray(gold[:, among].sum(axis=1)).ravel() if among.any() else np.zeros(len(scores), dtype=np.int64)
@@ -119,17 +116,17 @@ class _Tally:
 
     def _count_decisions(self, scores: Scores, gold: csr_array) -> None:
         rows = np.repeat(np.arange(len(scores)), np.diff(gold.indptr))
-        right = np.asarray(scores.values[rows, gold.indices]).ravel() > self.threshold
+        right = at(scores.values, rows, gold.indices) > self.threshold
         self.true += np.bincount(gold.indices[right], minlength=len(self.gold))
         self.gold += np.bincount(gold.indices, minlength=len(self.gold))
         self.predicted += np.asarray((scores.values > self.threshold).sum(axis=0)).ravel()
 
     def _count_hits(self, scores: Scores, gold: csr_array) -> None:
-        ranked = scores.ranking(self.k, self.groups.all)
+        ranked = _ranked(scores, gold, self.groups.all, min(self.k, len(self.gold)), self.ties or "authors")
         rows, places = np.nonzero(ranked >= 0)
         columns = ranked[rows, places]
         self.retrieved += np.bincount(columns, minlength=len(self.gold))
-        hit = np.asarray(gold[rows, columns]).ravel()
+        hit = at(gold, rows, columns)
         self.hits += np.bincount(columns[hit], minlength=len(self.gold))
 
     def report(self, *, labels: tuple[LabelResult, ...], **facts: object) -> Report:
@@ -213,46 +210,25 @@ def _batches(source: Method | Scores, corpus: Corpus, progress: Progress) -> Ite
         yield part, source.rows(start, start + size) if isinstance(source, Scores) else source.predict(part)
 
 
-def _by_column(values: np.ndarray, true: np.ndarray, depth: int, ties: Ties) -> np.ndarray:
-    columns = _largest(sort_keys(values, ties), depth) & 0xFFFFFFFF  # type: ignore[arg-type]
-    return np.take_along_axis(true, columns if ties == "authors" else values.shape[1] - 1 - columns, axis=1)
+def _ranked(scores: Scores, gold: csr_array, among: np.ndarray, depth: int, ties: Ties) -> np.ndarray:
+    """The ranking that a tie mode means; "expected" has none of its own and takes that of the authors."""
+    if ties == "pessimistic":
+        return scores.ranking(depth, among, last=gold)
+    everything = Scores(scores.dense(), scores.labels) if scores.sparse else scores  # labels without a score are ranked too
+    return everything.ranking(depth, among, "lower_index" if ties == "lower_index" else "authors")
 
 
-def _pessimistic(values: np.ndarray, true: np.ndarray, depth: int) -> np.ndarray:
-    """Gold labels come last among equals, and a score of 0 is never a hit."""
-    best = _largest((float_bits(values) << 1) | ~true, depth)
-    return (best & 1 == 0) & (best > 1)
-
-
-def _expected(values: np.ndarray, true: np.ndarray, depth: int) -> np.ndarray:
+def _expected(scores: Scores, gold: csr_array, among: np.ndarray, depth: int) -> np.ndarray:
     """The mean over all orders of equal scores: each of their ranks holds the share of gold labels among them."""
-    keys = sort_keys(values)
-    columns = _largest(keys, depth) & 0xFFFFFFFF
-    ranked, rel = np.take_along_axis(values, columns, axis=1), np.take_along_axis(true, columns, axis=1)
-    same = ranked[:, :, None] == ranked[:, None, :]  # (documents, ranks, ranks)
-    equal, gold = same.sum(axis=2), (same & rel[:, None, :]).sum(axis=2)
-    last = values == ranked[:, -1:]  # the last class may go on past the cut
-    at_end = ranked == ranked[:, -1:]
-    equal = np.where(at_end, last.sum(axis=1)[:, None], equal)
-    gold = np.where(at_end, (last & true).sum(axis=1)[:, None], gold)
-    return gold / equal
-
-
-def _largest(keys: np.ndarray, depth: int) -> np.ndarray:
-    """(documents, depth) the largest keys of each row, falling."""
-    if depth < keys.shape[1]:
-        keys = np.partition(keys, keys.shape[1] - depth, axis=1)[:, keys.shape[1] - depth :]
-    return np.sort(keys, axis=1)[:, ::-1]
-
-
-def _sparse_pessimistic(values: csr_array, gold: csr_array, among: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """As `_pessimistic`, over the stored scores alone: the others can be no hits."""
-    rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
-    kept = among[values.indices] & (values.data > 0)
-    rows, columns, data = rows[kept], values.indices[kept], values.data[kept]
-    true = np.asarray(gold[rows, columns]).ravel() if len(rows) else np.zeros(0, dtype=bool)
-    order = np.lexsort((true, -data, rows))
-    place = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    first = place < found.shape[1]
-    found[rows[first], place[first]] = true[order][first]
+    columns = np.flatnonzero(among)
+    found = np.zeros((len(scores), depth))
+    width, step = min(depth, len(columns)), max(1, CHUNK // max(1, len(columns)))
+    for start in range(0, len(scores) if width else 0, step):
+        rows = slice(start, start + step)
+        values, true = np.asarray(scores.values[rows])[:, columns], gold[rows][:, columns].toarray()
+        best = -np.partition(-values, width - 1, axis=1)[:, :width]
+        ranked = -np.sort(-best, axis=1)  # (documents, ranks) the best scores, falling
+        for rank in range(width):
+            same = values == ranked[:, rank, None]
+            found[rows, rank] = (same & true).sum(axis=1) / same.sum(axis=1)
     return found

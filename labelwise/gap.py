@@ -17,14 +17,22 @@ from scipy.sparse import csr_array
 
 from labelwise.errors import LabelwiseError
 from labelwise.hierarchy import Hierarchy
+from labelwise.progress import Progress, silent
 
 Paths = Literal["greedy", "exact", "any", "union"]
 EXACT_LIMIT = 6
 TABLE_BYTES = 1 << 30  # distances held at once
+STEP = 2000  # documents between two signs of progress
 
 
 def gap(
-    gold: csr_array, hierarchy: Hierarchy, *, paths: Paths = "greedy", root: bool = True, count_root: bool = True
+    gold: csr_array,
+    hierarchy: Hierarchy,
+    *,
+    paths: Paths = "greedy",
+    root: bool = True,
+    count_root: bool = True,
+    progress: Progress = silent,
 ) -> np.ndarray:
     """(documents,) GAP of each document, NaN for those without labels.
 
@@ -42,15 +50,16 @@ def gap(
             joined[row] = _exact(graph, sorted(nodes[start:end].tolist()), root and not count_root)
     else:
         mode = {"greedy": 0, "any": 1, "union": 2}[paths]
+        drop_root = root and not count_root
         for first, last in _blocks(gold, graph.shape[0]):
-            span = slice(gold.indptr[first], gold.indptr[last])
-            sources = np.unique(nodes[span])
+            sources = np.unique(nodes[gold.indptr[first] : gold.indptr[last]])
             table = _distances(graph.indptr, graph.indices, sources)
-            starts = (gold.indptr[first : last + 1] - gold.indptr[first]).astype(np.int64)
             ways, gates = _gates(graph, table) if root else (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
-            drop_root = root and not count_root
-            rows = _join(graph.indptr, graph.indices, ways, gates, starts, nodes[span], sources, table, mode, drop_root)
-            joined[first:last] = rows
+            for start in progress(range(first, last, STEP), "GAP", -(-(last - first) // STEP)):
+                part = gold.indptr[start : min(start + STEP, last) + 1].astype(np.int64)
+                own = nodes[part[0] : part[-1]]
+                found = _join(graph.indptr, graph.indices, ways, gates, part - part[0], own, sources, table, mode, drop_root)
+                joined[start : start + len(found)] = found
     return np.divide(sizes, joined, out=np.full(len(sizes), np.nan), where=sizes > 0)
 
 

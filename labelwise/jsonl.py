@@ -14,7 +14,10 @@ import tomllib
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
+from difflib import get_close_matches
+from io import IOBase
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,12 +28,14 @@ from labelwise.corpus import Corpus, CorpusInfo, Document, LazyDocuments, Splits
 from labelwise.errors import BadCorpus, BadFile, BadHierarchy, LabelwiseError, did_you_mean
 from labelwise.hierarchy import Hierarchy
 from labelwise.labels import Label, LabelSet
+from labelwise.progress import Progress, silent
 from labelwise.storage import find, new_folder, open_bytes, to_toml
 
+LABEL_KEYS = {"id", "name", "parents", "synonyms", "description"}
 LAZY_BYTES = 1 << 30  # a larger plain file is read lazily; a compressed one when an eighth of this
 
 
-def read_corpus(folder: Path | str, *, unknown_labels: UnknownLabels = "error") -> Splits:
+def read_corpus(folder: Path | str, *, unknown_labels: UnknownLabels = "error", progress: Progress = silent) -> Splits:
     """The splits of a corpus folder; a split without a file is empty."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -41,7 +46,7 @@ def read_corpus(folder: Path | str, *, unknown_labels: UnknownLabels = "error") 
     if not any(paths.values()):
         raise BadCorpus(f"{folder}: no train.jsonl, dev.jsonl or test.jsonl (plain, .gz or .xz) in it")
     admission = Admission(labels, unknown_labels)
-    read = [_read_split(path, admission) if path else ([], array("q", [0]), array("i")) for path in paths.values()]
+    read = [_read_split(path, admission, progress) if path else ([], array("q", [0]), array("i")) for path in paths.values()]
     labels = admission.label_set()
     splits = Splits(
         *(Corpus(documents, labels, info, gold=gold_matrix(indptr, gold, len(labels))) for documents, indptr, gold in read)
@@ -74,7 +79,9 @@ def read_labels(path: Path | str) -> LabelSet:
     path = Path(path)
     labels: list[Label] = []
     lines: dict[str, int] = {}
+    slips: dict[str, list[str]] = {}
     for number, value in read_objects(path):
+        slips |= {key: close for key in value.keys() - LABEL_KEYS if (close := get_close_matches(key, LABEL_KEYS, 1, 0.8))}
         label = Label(
             id=_text(value, "id", path, number),
             name=_text(value, "name", path, number),
@@ -86,6 +93,8 @@ def read_labels(path: Path | str) -> LabelSet:
             raise BadFile(f"{path}:{number}: label id {label.id!r} stands on line {lines[label.id]} already; ids must be unique")
         lines[label.id] = number
         labels.append(label)
+    for key, known in slips.items():
+        warnings.warn(f"{path}: the key {key!r} is passed over; was {known[0]!r} meant?", stacklevel=2)
     if not labels:
         raise BadFile(f"{path}: no labels in it; a label set needs at least one")
     for label in labels:
@@ -107,30 +116,35 @@ def check_cycles(labels: LabelSet, path: Path | str, *, strict: bool = False) ->
         warnings.warn(message + "; its labels are taken to stand on one level", stacklevel=3)
 
 
-def read_documents(path: Path | str, *, labels_needed: bool = False) -> Iterator[tuple[int, Document]]:
-    """The documents of a JSONL file with their line numbers, each checked."""
-    path = Path(path)
+def read_documents(source: Path | str | IO[bytes], *, labels_needed: bool = False) -> Iterator[tuple[int, Document]]:
+    """The documents of a JSONL file, or of an open stream, with their line numbers, each checked."""
+    place = "standard input" if isinstance(source, IOBase) else str(source)
     seen: dict[str, tuple[int, int]] = {}
-    for number, value in read_objects(path):
-        document = _document(value, path, number, labels_needed)
+    again: list[int] = []
+    for number, value in read_objects(source):
+        document = _document(value, place, number, labels_needed)
         content = hash(document)
         line, earlier = seen.setdefault(document.id, (number, content))
         if line != number and earlier != content:
-            raise BadFile(f"{path}:{number}: document id {document.id!r} has other content on line {line}; ids must be unique")
+            raise BadFile(f"{place}:{number}: document id {document.id!r} has other content on line {line}; ids must be unique")
         if line != number:
-            warnings.warn(f"{path}:{number}: the same document as on line {line} ({document.id!r}); kept", stacklevel=2)
+            again.append(number)
         yield number, document
+    if again:
+        more = f" (and {len(again) - 1} more such lines)" if len(again) > 1 else ""
+        warnings.warn(f"{place}:{again[0]}: the same document stands above already; kept{more}", stacklevel=2)
 
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a JSONL file with their line numbers; blank lines are passed over."""
-    for number, line in read_lines(path):
-        yield number, parse_object(line, path, number)
+def read_objects(source: Path | str | IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects of a JSONL file or stream with their line numbers; blank lines are passed over."""
+    place = "standard input" if isinstance(source, IOBase) else str(source)
+    for number, line in read_lines(source):
+        yield number, parse_object(line, place, number)
 
 
 def write_corpus(splits: Splits, folder: Path | str, *, force: bool = False) -> None:
     """Write a corpus folder, whole or not at all."""
-    with new_folder(Path(folder), force=force) as draft:
+    with new_folder(Path(folder), "corpus", force=force) as draft:
         (draft / "corpus.toml").write_text(to_toml(asdict(splits.info)), encoding="utf-8")
         write_labels(splits.labels, draft / "labels.jsonl")
         for name, corpus in splits._asdict().items():
@@ -159,8 +173,12 @@ def parse_object(line: bytes | str, path: Path | str, number: int) -> dict[str, 
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # half a surrogate pair could be read but never written
     except UnicodeError as error:
         raise BadFile(f"{path}:{number}: not UTF-8: {error}; save the file as UTF-8") from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadFile(f"{path}:{number}: not JSON: {error}; each line must hold one JSON object") from None
+    except json.JSONDecodeError as error:
+        raise BadFile(
+            f"{path}:{number}: not JSON: {error.msg} (column {error.colno}); each line must hold one JSON object"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise BadFile(f"{path}:{number}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadFile(f"{path}:{number}: a JSON {type(value).__name__}; each line must hold one JSON object")
     return value
@@ -182,13 +200,13 @@ def _folder_labels(folder: Path, unknown: UnknownLabels) -> LabelSet:
     return labels
 
 
-def _read_split(path: Path, admission: Admission) -> tuple[Sequence[Document], array[int], array[int]]:
+def _read_split(path: Path, admission: Admission, progress: Progress) -> tuple[Sequence[Document], array[int], array[int]]:
     """The documents of a split, row starts and columns of its gold matrix."""
     lazy = path.stat().st_size > LAZY_BYTES // (1 if path.suffix == ".jsonl" else 8)
     indptr, gold = array("q", [0]), array("i")
     kept: list[Document] = []
     numbers = array("q")
-    for number, document in read_documents(path, labels_needed=True):
+    for number, document in progress(read_documents(path, labels_needed=True), f"read {path.name}"):
         gold.extend(sorted(admission.columns(document.labels, f"{path}:{number}")))
         indptr.append(len(gold))
         numbers.append(number)
@@ -225,9 +243,9 @@ def _unpacked(path: Path) -> IO[bytes]:
     return file
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, plain or compressed, with their numbers; blank ones are passed over."""
-    with open_bytes(path) as file:
+def read_lines(source: Path | str | IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, plain or compressed, or of a stream, with their numbers; blank ones are passed over."""
+    with nullcontext(source) if isinstance(source, IOBase) else open_bytes(Path(source)) as file:  # type: ignore[arg-type]
         for number, line in enumerate(file, 1):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if line.strip():
@@ -258,7 +276,7 @@ def _text(value: dict[str, Any], key: str, path: Path | str, number: int, defaul
 
 
 def _texts(value: dict[str, Any], key: str, path: Path | str, number: int) -> tuple[str, ...]:
-    found = value.get(key) or []
+    found = [] if value.get(key) is None else value[key]
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
         raise BadFile(f"{path}:{number}: {key!r} is {found!r}; it must be a list of texts")
     return tuple(dict.fromkeys(found))

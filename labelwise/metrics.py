@@ -31,9 +31,11 @@ def r_precision(relevance: np.ndarray, gold: np.ndarray, k: int) -> np.ndarray:
 
 def ndcg(relevance: np.ndarray, gold: np.ndarray, k: int) -> np.ndarray:
     """nDCG@k: gold labels among the k first, discounted by log2(rank + 1), divided by the best possible sum."""
-    discount = 1 / np.log2(np.arange(2, k + 2))
+    deepest = min(k, max(relevance.shape[1], int(gold.max(initial=1))))
+    discount = 1 / np.log2(np.arange(2, deepest + 2))
     ideal = np.cumsum(discount)[np.minimum(gold, k) - 1]
-    return relevance[:, :k] @ discount[: relevance.shape[1]] / ideal
+    seen = relevance[:, :k]
+    return seen @ discount[: seen.shape[1]] / ideal
 
 
 RANKING: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {

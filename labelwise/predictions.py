@@ -21,41 +21,51 @@ from labelwise.errors import BadFile, UnknownLabel, did_you_mean
 from labelwise.jsonl import parse_object, read_lines
 from labelwise.scores import Scores
 
-Row = tuple[int, str, dict[str, float]]  # line, document, label → score
+Row = tuple[int, str, list[tuple[str, float]]]  # line, document, labels with their scores
 
 
 def read_predictions(path: Path | str, corpus: Corpus, *, unknown_labels: UnknownLabels = "error") -> Scores:
     """Sparse scores for the documents of a corpus; documents without a prediction get none, with a warning."""
     path = Path(path)
-    places = {document.id: row for row, document in enumerate(corpus)}
-    found: dict[int, dict[int, float]] = {}
+    places: dict[str, list[int]] = {}
+    for row, own in enumerate(corpus):
+        places.setdefault(own.id, []).append(row)  # a corpus may hold the same document twice
+    found: dict[str, dict[int, float]] = {}
+    dropped = 0
     for number, document, scores in _rows(path):
         if document not in places:
             close = did_you_mean(document, places)
             raise BadFile(
                 f"{path}:{number}: document {document!r} is not among the {len(places)} of this split{close}; is it --split?"
             )
-        row = found.setdefault(places[document], {})
-        for label, score in scores.items():
+        row_scores = found.setdefault(document, {})
+        for label, score in scores:
             if label not in corpus.labels:
                 if unknown_labels == "drop":
+                    dropped += 1
                     continue
                 raise UnknownLabel(
                     f"{path}:{number}: label {label!r} is not in the label set ({len(corpus.labels)} labels)"
                     f"{did_you_mean(label, corpus.labels.ids)}; --unknown-labels drop leaves such labels out"
                 )
-            column = corpus.labels.column(label)
-            if column in row:
-                raise BadFile(f"{path}:{number}: label {label!r} has a second score for document {document!r}; one each")
-            row[column] = score
+            if row_scores.setdefault(corpus.labels.column(label), score) != score:
+                raise BadFile(f"{path}:{number}: label {label!r} has two scores for document {document!r}; one each")
+    if not found:
+        raise BadFile(f"{path}: no predictions in it")
+    if dropped:
+        warnings.warn(f"{path}: {dropped} scores of labels that are not in the label set were dropped", stacklevel=2)
     if len(found) < len(places):
         warnings.warn(f"{path}: no predictions for {len(places) - len(found)} of {len(places)} documents", stacklevel=2)
-    return Scores(_matrix(found, len(corpus), len(corpus.labels)), corpus.labels)
+    by_row = {row: found[document] for document, rows in places.items() if document in found for row in rows}
+    return Scores(_matrix(by_row, len(corpus), len(corpus.labels)), corpus.labels)
 
 
 def prediction(document: str, labels: list[tuple[Any, float]]) -> dict[str, Any]:
     """One document's best labels as they are written to a file."""
-    return {"id": document, "labels": [{"id": label.id, "name": label.name, "score": round(score, 6)} for label, score in labels]}
+    return {
+        "id": document,
+        "labels": [{"id": label.id, "name": label.name, "score": float(f"{score:.6g}")} for label, score in labels],
+    }
 
 
 def _rows(path: Path) -> Iterator[Row]:
@@ -70,12 +80,13 @@ def _json_row(line: bytes, path: Path, number: int) -> Row:
     scores = value.get("scores")
     if scores is None and isinstance(value.get("labels"), list):
         try:
-            scores = {label["id"]: label["score"] for label in value["labels"]}
+            scores = [(label["id"], label["score"]) for label in value["labels"]]
         except (TypeError, KeyError):
             raise BadFile(f"{path}:{number}: each entry of 'labels' needs 'id' and 'score'") from None
-    if not isinstance(value.get("id"), str) or not isinstance(scores, dict):
+    scores = list(scores.items()) if isinstance(scores, dict) else scores
+    if not isinstance(value.get("id"), str) or not isinstance(scores, list):
         raise BadFile(f"{path}:{number}: needs 'id' (a text) and 'labels' (a list of id and score) or 'scores' (label to score)")
-    return number, value["id"], {str(label): _number(score, path, number) for label, score in scores.items()}
+    return number, value["id"], [(str(label), _number(score, path, number)) for label, score in scores]
 
 
 def _trec_row(line: bytes, path: Path, number: int) -> Row:
@@ -84,13 +95,13 @@ def _trec_row(line: bytes, path: Path, number: int) -> Row:
         raise BadFile(
             f"{path}:{number}: {len(parts)} columns; a TREC run has six (document Q0 label rank score tag), JSONL starts with {{"
         )
-    return number, parts[0], {parts[2]: _number(parts[4], path, number)}
+    return number, parts[0], [(parts[2], _number(parts[4], path, number))]
 
 
 def _number(value: Any, path: Path, number: int) -> float:
     try:
         score = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = float("nan")
     if not math.isfinite(score):
         raise BadFile(f"{path}:{number}: the score {value!r} is not a finite number")

@@ -6,6 +6,7 @@ Library code takes `progress` and stays silent by default; the command line hand
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -31,3 +32,13 @@ def bar(items: Iterable[T], task: str, total: int | None = None) -> Iterator[T]:
 
     console = Console(stderr=True)
     return iter(track(items, task, total=total, console=console, transient=True, disable=not console.is_terminal))
+
+
+@contextmanager
+def spinner(task: str) -> Iterator[None]:
+    """Show that something of unknown length goes on, on standard error; nothing when that is not a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(task) if console.is_terminal else nullcontext():
+        yield

@@ -12,7 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from labelwise.corpus import GROUPS
 from labelwise.errors import BadSettings, UnknownName, did_you_mean
+from labelwise.metrics import parse
 from labelwise.registry import find, make_method, methods
 from labelwise.settings import Range, make
 
@@ -49,6 +51,13 @@ def read_recipe(path: Path | str) -> Recipe:
         raise BadSettings(f"{path}: the key 'method' is missing{did_you_mean('method', values)}")
     recipe = make(Recipe, values, where=f"{path}: ")
     make(find(recipe.method, methods(), "method").load().Settings, recipe.settings, where=f"{path}: settings.")
+    for group, scores in recipe.expected.items():
+        if group not in GROUPS:
+            raise BadSettings(f"{path}: expected.{group}: there is no such label group{did_you_mean(group, GROUPS)}")
+        for measure, value in scores.items():
+            parse(measure)
+            if not 0 <= value <= 1:
+                raise BadSettings(f"{path}: expected.{group}.{measure}: {value} will not do: scores lie between 0 and 1")
     return recipe
 
 

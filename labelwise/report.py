@@ -144,7 +144,7 @@ class Report(Rendered):
 
     def save(self, folder: Path | str, force: bool = False) -> None:
         """Write every rendering and the scores per document into a folder, whole or not at all."""
-        with new_folder(Path(folder), force=force) as draft:
+        with new_folder(Path(folder), "report", force=force) as draft:
             self.write_renderings(draft)
             if self.labels:
                 (draft / "labels.csv").write_text(self.label_csv(), encoding="utf-8", newline="\n")

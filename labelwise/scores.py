@@ -31,6 +31,8 @@ class Scores:
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.labels):
             raise BadScores(f"scores of shape {self.values.shape} do not fit a label set of {len(self.labels)}")
+        # One precision for all: else scores that differ as float64 would tie in one place and not in another.
+        object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
         data = np.asarray(self.values.data if self.sparse else self.values)
         # Both comparisons are false for NaN, so one pass finds everything.
         if data.size and not (np.min(data) >= 0 and np.max(data) <= 1):
@@ -52,30 +54,38 @@ class Scores:
         """The scores of some consecutive documents."""
         return Scores(self.values[start:end], self.labels)
 
-    def ranking(self, k: int, among: np.ndarray | None = None, ties: Order = "authors") -> np.ndarray:
+    def ranking(
+        self, k: int, among: np.ndarray | None = None, ties: Order = "authors", last: csr_array | None = None
+    ) -> np.ndarray:
         """(documents, k) columns, best first, among the labels of a mask; -1 where nothing is left to rank.
 
-        Of equal scores the higher column comes first ("authors", as a reversed ascending sort gives) or the lower one.
-        Sparse scores rank scored labels only.
+        Of equal scores the higher column comes first ("authors", as a reversed ascending sort gives) or the lower one. With
+        `last`, (documents, labels), its labels come last among equals, and labels without a score are not ranked; sparse scores
+        rank scored labels only in any case.
         """
         columns = np.arange(len(self.labels)) if among is None else np.flatnonzero(among)
         if self.sparse:
-            return _rank_sparse(self.values, k, columns, ties)
+            return _rank_sparse(self.values, k, columns, ties, last)
         ranked = np.full((len(self), k), -1, dtype=np.int64)
         step = max(1, CHUNK // max(1, len(columns)))
         for start in range(0, len(self), step):
-            part = self.values[start : start + step]
-            part = part if len(columns) == part.shape[1] else part[:, columns]
-            best = _rank_dense(part, min(k, len(columns)), ties)
-            ranked[start : start + step, : best.shape[1]] = columns[best]
+            rows = slice(start, start + step)
+            values = self.values[rows] if len(columns) == len(self.labels) else self.values[rows][:, columns]
+            behind = None if last is None else last[rows][:, columns].toarray()
+            best = _rank_dense(values, min(k, len(columns)), ties, behind)
+            ranked[rows, : best.shape[1]] = np.where(best >= 0, columns[best], -1) if len(columns) else best
         return ranked
 
     def top(self, k: int, threshold: float = 0.0) -> list[list[tuple[Label, float]]]:
         """For each document its k best labels with a score above the threshold, best first."""
-        answer = []
-        for row, columns in enumerate(self.ranking(k, ties="lower_index")):
-            scored = [(int(column), float(self.values[row, column])) for column in columns if column >= 0]
-            answer.append([(self.labels[column], score) for column, score in scored if score > threshold])
+        ranked = self.ranking(min(k, len(self.labels)), ties="lower_index")
+        rows, places = np.nonzero(ranked >= 0)
+        columns = ranked[rows, places]
+        scores = at(self.values, rows, columns)
+        answer: list[list[tuple[Label, float]]] = [[] for _ in range(len(self))]
+        for row, column, score in zip(rows.tolist(), columns.tolist(), scores.tolist(), strict=True):
+            if score > threshold:
+                answer[row].append((self.labels[column], score))
         return answer
 
     @staticmethod
@@ -102,38 +112,37 @@ class Scores:
         return Scores(np.concatenate([part.dense() for part in parts]), parts[0].labels)
 
 
-def sort_keys(values: np.ndarray, ties: Order = "authors") -> np.ndarray:
-    """Whole numbers that order each row of scores as the scores do, ties broken by column.
-
-    The bits of a non-negative float32 grow with its value, so (bits, column) packed in 64 bits never tie.
-    """
-    columns = np.arange(values.shape[1], dtype=np.int64)
-    return (float_bits(values) << 32) | (columns if ties == "authors" else columns[::-1])
+def at(matrix: np.ndarray | csr_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The entries of a matrix at some places, dense or sparse, also where there are none (which scipy answers oddly)."""
+    return np.asarray(matrix[rows, columns]).ravel() if len(rows) else np.zeros(0, dtype=matrix.dtype)
 
 
-def float_bits(values: np.ndarray) -> np.ndarray:
-    """The bits of non-negative scores as whole numbers that order as the scores do."""
-    return (
+def _rank_dense(values: np.ndarray, k: int, ties: Order, behind: np.ndarray | None) -> np.ndarray:
+    """The bits of a non-negative float32 grow with its value, so (bits, not behind, column) in 64 bits order without a tie."""
+    width = values.shape[1]
+    columns = np.arange(width, dtype=np.int64)
+    bits = (
         np.add(values, 0, dtype=np.float32).view(np.int32).astype(np.int64)
     )  # adding 0 turns -0.0, whose bits mislead, into 0.0
-
-
-def _rank_dense(values: np.ndarray, k: int, ties: Order) -> np.ndarray:
-    keys = sort_keys(values, ties)
-    if k < keys.shape[1]:
-        keys = np.partition(keys, keys.shape[1] - k, axis=1)[:, -k:]
+    keys = (bits << 33) | (columns if ties == "authors" else columns[::-1])
+    if behind is not None:
+        keys |= (~behind).astype(np.int64) << 32
+    if k < width:
+        keys = np.partition(keys, width - k, axis=1)[:, width - k :]
     keys = np.sort(keys, axis=1)[:, ::-1]
-    columns = keys & 0xFFFFFFFF
-    return columns if ties == "authors" else values.shape[1] - 1 - columns
+    found = keys & 0xFFFFFFFF
+    found = found if ties == "authors" else width - 1 - found
+    return found if behind is None else np.where(keys >> 33 > 0, found, -1)
 
 
-def _rank_sparse(values: csr_array, k: int, columns: np.ndarray, ties: Order) -> np.ndarray:
+def _rank_sparse(values: csr_array, k: int, columns: np.ndarray, ties: Order, last: csr_array | None) -> np.ndarray:
     rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
     among = np.zeros(values.shape[1], dtype=bool)
     among[columns] = True
     kept = among[values.indices] & (values.data > 0)
     rows, found, data = rows[kept], values.indices[kept].astype(np.int64), values.data[kept]
-    order = np.lexsort((found if ties == "lower_index" else -found, -data, rows))
+    behind = at(last, rows, found) if last is not None else np.zeros(len(rows), dtype=bool)
+    order = np.lexsort((found if ties == "lower_index" else -found, behind, -data, rows))
     rows, found = rows[order], found[order]
     place = np.arange(len(rows)) - np.searchsorted(rows, np.arange(values.shape[0]))[rows]
     ranked = np.full((values.shape[0], k), -1, dtype=np.int64)

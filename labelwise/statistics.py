@@ -15,7 +15,7 @@ from labelwise.corpus import Corpus, Groups, Splits, count_labels
 from labelwise.errors import BadFile, MissingExtra
 from labelwise.hierarchy import Hierarchy
 from labelwise.progress import Progress, silent
-from labelwise.storage import write_bytes
+from labelwise.storage import read_json, write_bytes
 
 SAMPLE = 2000  # documents that GAP is measured on when a label set is too large for all of them
 FULL_GAP = 1 << 31  # label × node distances up to which it takes all
@@ -39,7 +39,7 @@ class Statistics:
     levels: list[int]
     several_parents: int
     cycles: list[list[str]]
-    gap: float
+    gap: float | None
     gap_documents: int
     density: float
     fragmentation: float | None = None
@@ -69,7 +69,7 @@ class Statistics:
             ("levels", f"{len(self.levels)}: " + ", ".join(f"{count:,}" for count in self.levels)),
             ("several parents", f"{self.several_parents:,} labels"),
             ("cycles", "; ".join(" → ".join(cycle) for cycle in self.cycles) or "none"),
-            ("GAP", f"{self.gap:.3f}{sampled}"),
+            ("GAP", "none" if self.gap is None else f"{self.gap:.3f}{sampled}"),
             ("label density", f"{self.density:.6f}"),
         ]
         if self.fragmentation is not None:
@@ -106,14 +106,14 @@ def describe(splits: Splits, *, few: int | None = None, tokenizer: Path | None =
         levels=np.bincount(hierarchy.levels)[1:].tolist(),
         several_parents=int((np.diff(hierarchy.parents.indptr) > 1).sum()),
         cycles=hierarchy.cycles,
-        gap=float(np.nanmean(gap(sample, hierarchy))) if sample.nnz else float("nan"),
+        gap=float(np.nanmean(gap(sample, hierarchy, progress=progress))) if sample.nnz else None,
         gap_documents=int((np.diff(sample.indptr) > 0).sum()),
         density=density(gold, max(1, int(groups.all.sum()))),
         fragmentation=_fragmentation(splits, words, cutter, progress) if cutter else None,
     )
 
 
-def plot(splits: Splits, path: Path, *, few: int | None = None) -> None:
+def plot(splits: Splits, path: Path, *, few: int | None = None, force: bool = False) -> None:
     """Draw label frequency and depth into an image file; its ending chooses the format."""
     try:
         from matplotlib.figure import Figure
@@ -146,7 +146,7 @@ def plot(splits: Splits, path: Path, *, few: int | None = None) -> None:
         figure.savefig(image, dpi=150, format=path.suffix.removeprefix(".") or "png")
     except ValueError as error:
         raise BadFile(f"{path}: {error}") from None
-    write_bytes(path, image.getvalue())
+    write_bytes(path, image.getvalue(), force=force)
 
 
 def _gap_sample(gold: csr_array) -> csr_array:
@@ -179,7 +179,9 @@ def _load_tokenizer(path: Path) -> Any:
     file = path / "tokenizer.json" if path.is_dir() else path
     vocabulary = path / "vocab.txt"
     if not file.is_file() and vocabulary.is_file():
-        tokenizer = BertWordPieceTokenizer(str(vocabulary))
+        config = path / "tokenizer_config.json"
+        lower = bool(read_json(config).get("do_lower_case", True)) if config.is_file() else True
+        tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=lower)
         tokenizer.no_truncation()
         return tokenizer
     if not file.is_file():

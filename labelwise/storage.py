@@ -8,84 +8,84 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
+import glob
 import gzip
 import hashlib
 import json
 import lzma
 import os
 import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from labelwise.errors import BadFile, BadModel, OutputExists
 
 CHECKSUMS = "checksums.json"
+Kind = Literal["corpus", "labels", "model", "report", "demo", "matrices"]
 
 
-def check_place(path: Path, *, force: bool) -> None:
-    """Refuse an output that exists, unless it is ours and `force` is given; ask before long work, not after it."""
+def check_place(path: Path, kind: Kind, *, force: bool) -> None:
+    """Refuse an output that exists, unless `force` is given and it is ours and of the same kind; ask before long work."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not force:
         raise OutputExists(f"{path}: already exists; add --force to replace it, or name another folder")
-    if not (path / CHECKSUMS).is_file():
-        raise OutputExists(f"{path}: not written by labelwise, so --force will not delete it; name another folder")
+    try:
+        found = json.loads((path / CHECKSUMS).read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise OutputExists(f"{path}: not written by labelwise, so --force will not delete it; name another folder") from None
+    if found != kind:
+        raise OutputExists(f"{path}: holds a {found}, which --force will not replace by a {kind}; name another folder")
+
+
+def check_file(path: Path, *, force: bool) -> None:
+    """Refuse a file that exists, unless `force` is given."""
+    if path.is_dir():
+        raise OutputExists(f"{path}: is a folder; name a file")
+    if path.exists() and not force:
+        raise OutputExists(f"{path}: already exists; add --force to replace it, or name another file")
 
 
 @contextmanager
-def new_folder(path: Path, *, force: bool = False) -> Iterator[Path]:
+def new_folder(path: Path, kind: Kind, *, force: bool = False) -> Iterator[Path]:
     """Give a folder to write into; on success it takes the place of `path`, on any failure nothing is left."""
-    path = Path(os.path.abspath(path))
-    check_place(path, force=force)
+    path = Path(os.path.realpath(path))
+    check_place(path, kind, force=force)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
-    draft = path.parent / f".{path.name}.partial-{os.getpid()}"
-    draft.mkdir()
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    draft.chmod(0o777 & ~_umask())
     try:
-        yield draft
-        write_checksums(draft)
-        _sync(draft)
-        if path.exists():
-            _exchange(draft, path)  # the old folder is now the draft
-            shutil.rmtree(draft)
-        else:
-            draft.rename(path)
+        with _locked(draft), _named(path):
+            yield draft
+            write_checksums(draft, kind)
+            _sync(draft)
+            if path.exists():
+                _exchange(draft, path)  # the old folder is now the draft
+                shutil.rmtree(draft)
+            else:
+                draft.rename(path)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
 @contextmanager
-def new_file(path: Path, *, force: bool = True) -> Iterator[IO[str]]:
+def new_file(path: Path, *, force: bool = False) -> Iterator[IO[str]]:
     """Give a text file to write into; it takes the place of `path` when the block ends well. `.gz` and `.xz` compress."""
-    path = Path(os.path.abspath(path))
-    if path.is_dir():
-        raise OutputExists(f"{path}: is a folder; name a file")
-    if path.exists() and not force:
-        raise OutputExists(f"{path}: already exists; add --force to replace it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with _opener(path)(draft, "wt", encoding="utf-8", newline="\n") as file:
-            yield file
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with _new_path(path, force) as draft, _opener(Path(path))(draft, "wt", encoding="utf-8", newline="\n") as file:
+        yield file
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, force: bool = False) -> None:
     """Write a file in one step."""
-    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with _new_path(path, force) as draft:
         draft.write_bytes(content)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def open_text(path: Path) -> IO[str]:
@@ -120,15 +120,18 @@ def find(folder: Path, name: str) -> Path | None:
     return None
 
 
-def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of every file of the folder."""
+def write_checksums(folder: Path, kind: Kind) -> None:
+    """Write what the folder is, and the SHA-256 of every file in it."""
     sums = {name: _sha256(folder / name) for name in _files(folder)}
-    (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+    (folder / CHECKSUMS).write_text(json.dumps({"kind": kind, "sha256": sums}, indent=1) + "\n", encoding="utf-8")
 
 
 def verify_checksums(folder: Path) -> None:
     """Raise when a file of the folder is missing or not as it was written."""
-    for name, expected in read_json(folder / CHECKSUMS).items():
+    stored = read_json(folder / CHECKSUMS)
+    if not isinstance(stored, dict) or not isinstance(stored.get("sha256"), dict):
+        raise BadModel(f"{folder / CHECKSUMS}: damaged; copy or train the folder again")
+    for name, expected in stored["sha256"].items():
         if not (folder / name).is_file():
             raise BadModel(f"{folder / name}: missing; the folder is incomplete, copy or train it again")
         if _sha256(folder / name) != expected:
@@ -187,12 +190,64 @@ def _opener(path: Path) -> Any:
     return {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open)
 
 
+@contextmanager
+def _new_path(path: Path, force: bool) -> Iterator[Path]:
+    """A file to write beside `path`, which it replaces when the block ends well."""
+    path = Path(os.path.realpath(path))
+    check_file(path, force=force)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with _named(path):
+            yield draft
+            draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """A failed write names the output, not the hidden draft or nothing at all."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or ".partial-" in str(error.filename):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _locked(draft: Path) -> Iterator[None]:
+    """Hold a lock on the draft: it ends with the process, so that others can tell a draft from a leftover."""
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _sweep(path: Path) -> None:
     """Remove what killed runs left beside `path`."""
-    for draft in path.parent.glob(f".{path.name}.partial-*"):
-        pid = draft.name.rsplit("-", 1)[1]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.partial-*"):
+        try:
+            handle = os.open(draft, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(draft, ignore_errors=True)
+        except OSError:
+            pass  # somebody is writing it
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _exchange(one: Path, other: Path) -> None:
@@ -232,4 +287,5 @@ def failure(error: OSError) -> str:
         errno.EACCES: "no permission",
     }
     reason = reasons.get(error.errno or 0, error.strerror or str(error))
-    return f"{error.filename or 'output'}: {reason}; nothing was left half-written"
+    full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+    return f"{error.filename or 'output'}: {reason}" + ("; nothing was left half-written" if full else "")

@@ -2,6 +2,9 @@
 
 import inspect
 import io
+import os
+import subprocess
+import sys
 import zipfile
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 
@@ -11,6 +14,7 @@ import pytest
 from labelwise.corpus import Corpus, Document
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadModel, LabelwiseError
+from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explains, ZeroShot, load
 from labelwise.registry import make_method, methods
@@ -48,8 +52,28 @@ def test_fitting_returns_the_method_itself_and_repeats_bit_for_bit(fitted, world
     assert np.array_equal(values(again, world.test), values(fitted, world.test))
 
 
-def test_fitting_does_not_look_at_dev_labels_it_has_no_business_with(fitted, world):
-    assert make_method(fitted.name).fit(world.train).predict(world.test).values.shape[0] == len(world.test)
+def test_dev_documents_are_not_needed(fitted, world):
+    assert np.isfinite(values(make_method(fitted.name).fit(world.train), world.test)).all()
+
+
+def test_training_twice_writes_the_same_bytes_in_any_process(fitted, world, tmp_path):
+    write_corpus(world, tmp_path / "world")
+    sums = []
+    for name, hashing in (("one", "1"), ("two", "2")):
+        command = [
+            sys.executable,
+            "-m",
+            "labelwise",
+            "train",
+            fitted.name,
+            "--on",
+            str(tmp_path / "world"),
+            "--out",
+            str(tmp_path / name),
+        ]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": hashing})
+        sums.append((tmp_path / name / "checksums.json").read_text())
+    assert sums[0] == sums[1]
 
 
 def test_the_constructor_stores_settings_and_nothing_is_changed_in_them(fitted):

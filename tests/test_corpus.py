@@ -45,9 +45,10 @@ def test_few_labels_are_those_seen_1_to_threshold_times(splits):
     assert Groups.of(splits, few=1).few.sum() == 1
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.integers(0, 20))
-def test_the_groups_part_the_labels_in_use(counts: list[int], few: int):
-    groups = Groups(few, np.array(counts), np.array([count % 3 > 0 or count > 0 for count in counts]))
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=12), st.integers(0, 20))
+def test_the_groups_part_the_labels_in_use(labels: list[tuple[int, bool]], few: int):
+    counts = np.array([count for count, _ in labels])
+    groups = Groups(few, counts, np.array([count > 0 or later for count, later in labels]))
     parts = groups.frequent.astype(int) + groups.few + groups.zero
     assert (parts == groups.all).all()
 
@@ -64,7 +65,8 @@ def test_relabelled_documents_agree_with_the_gold_matrix_in_slices_too():
     closed = zoo().closed().train
     part = closed[1:3]
     assert [len(document.labels) for document in part] == part.gold().sum(axis=1).tolist()
-    assert closed[-1].labels == part.documents[-1].labels or closed[-1].id == "d5"
+    assert list(part) == list(closed)[1:3]
+    assert set(closed[-1].labels) == {"owl", "bird", "animal"}
 
 
 def test_a_missing_split_is_asked_for_by_name(splits):

@@ -12,7 +12,7 @@ from toy import LABELS
 from labelwise import evaluation
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits
 from labelwise.datasets.worlds import make_world
-from labelwise.errors import BadScores, BadSettings
+from labelwise.errors import BadCorpus, BadScores, BadSettings
 from labelwise.evaluation import evaluate, relevance
 from labelwise.labels import Label, LabelSet
 from labelwise.metrics import RANKING
@@ -169,6 +169,40 @@ def test_per_label_results_count_what_they_say(splits):
     assert (lake.recall, lake.precision) == (1, pytest.approx(2 / 3))
     assert (owl.documents, owl.hits, owl.recall) == (1, 0, 0)
     assert "animal" not in rows
+
+
+@pytest.mark.parametrize(("ties", "hits"), [("authors", 0), ("lower_index", 1), ("pessimistic", 0), ("expected", 0)])
+def test_results_per_label_follow_the_tie_mode(ties, hits):
+    splits = splits_of(np.array([[1, 0]], bool), np.ones((1, 2), bool))
+    scores = Scores(np.array([[0.5, 0.5]]), splits.labels)
+    assert evaluate(scores, splits, ks=[1], ties=ties, per_label=True).labels[0].hits == hits
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scores_are_ranked_in_one_precision(sparse):
+    splits = splits_of(np.array([[1, 0]], bool), np.ones((1, 2), bool))
+    values = np.array([[0.5 + 1e-10, 0.5]])
+    scores = Scores(csr_array(values) if sparse else values, splits.labels)
+    found = {
+        ties: evaluate(scores, splits, ks=[1], ties=ties).groups["all"]["rp@1"]
+        for ties in ("lower_index", "expected", "pessimistic")
+    }
+    assert found == {"lower_index": 1, "expected": 0.5, "pessimistic": 0}
+
+
+def test_documents_without_labels_or_scores_do_no_harm():
+    splits = splits_of(np.array([[0, 0], [1, 0]], bool), np.ones((1, 2), bool))
+    for values in (np.zeros((2, 2)), np.array([[0, 0.9], [0.9, 0]])):
+        report = evaluate(
+            Scores(csr_array(values), splits.labels), splits, measures=["rp", "micro-f1"], ks=[10**12], per_label=True
+        )
+        assert report.groups["all"]["documents"] == 1
+
+
+def test_a_split_without_any_label_is_nothing_to_evaluate():
+    splits = splits_of(np.zeros((2, 2), bool), np.ones((1, 2), bool))
+    with pytest.raises(BadCorpus, match="no document of the test split has a label"):
+        evaluate(Scores(np.zeros((2, 2)), splits.labels), splits)
 
 
 def test_the_json_has_the_shape_that_scripts_rely_on(splits):

@@ -100,6 +100,9 @@ def test_corpus_toml_is_checked(tmp_path, content, message):
         ('{"id": "", "text": "x", "labels": []}', r"train\.jsonl:3: 'id' is ''; it must be a text that is not empty"),
         ('{"id": "3", "text": null, "labels": []}', r"train\.jsonl:3: 'text' is None"),
         ('{"id": "3", "text": "x", "labels": "a"}', r"train\.jsonl:3: 'labels' is 'a'; it must be a list of texts"),
+        ('{"id": "3", "text": "x", "labels": ""}', r"train\.jsonl:3: 'labels' is ''"),
+        ('{"id": "3", "text": "x", "labels": {}}', r"train\.jsonl:3: 'labels' is \{\}"),
+        ('{"id": "3", "text": "x", "labels": [], "n": ' + "9" * 5000 + "}", r"train\.jsonl:3: not JSON"),
         ('{"id": "3", "text": "x", "labels": [1]}', r"train\.jsonl:3: 'labels' is \[1\]"),
         (
             '{"id": "3", "text": " \\n", "labels": ["a"]}',
@@ -122,7 +125,7 @@ def test_another_encoding_is_named_with_its_line(tmp_path):
 
 def test_the_same_document_twice_is_warned_of_and_kept(tmp_path):
     folder = make(tmp_path / "c", train=[*TRAIN_LINES, TRAIN_LINES[0]])
-    with pytest.warns(UserWarning, match=r"train\.jsonl:3: the same document as on line 1 \('1'\); kept"):
+    with pytest.warns(UserWarning, match=r"train\.jsonl:3: the same document stands above already; kept$"):
         assert len(read_corpus(folder).train) == 3
 
 
@@ -155,6 +158,11 @@ def test_cycles_are_warned_of_by_name_and_refused_when_strict(tmp_path):
 
 def test_a_label_set_of_one_is_enough(tmp_path):
     assert len(read_corpus(make(tmp_path / "c", labels=LABEL_LINES[:1], train=TRAIN_LINES[:1])).labels) == 1
+
+
+def test_a_key_that_was_almost_right_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match=r"labels\.jsonl: the key 'parent' is passed over; was 'parents' meant\?"):
+        read_corpus(make(tmp_path / "c", labels=[LABEL_LINES[0], '{"id": "b", "name": "x", "parent": ["a"]}']))
 
 
 def test_null_lists_are_empty_lists(tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from toy import LABELS
 
+from labelwise.corpus import Corpus
 from labelwise.errors import BadFile, UnknownLabel
 from labelwise.evaluation import evaluate
 from labelwise.predictions import prediction, read_predictions
@@ -32,10 +33,10 @@ def test_both_json_shapes_are_read_in_any_order(splits, tmp_path):
 
 
 def test_what_predict_writes_is_read_back(splits, tmp_path):
-    values = np.random.default_rng(0).random((3, 8)).astype(np.float32).round(4)
+    values = (np.random.default_rng(0).random((3, 8)) ** 8).astype(np.float32)  # some near 0
     best = Scores(values, LABELS).top(8)
     path = lines(tmp_path / "p.jsonl", *(prediction(d.id, row) for d, row in zip(splits.test, best, strict=True)))
-    assert read_predictions(path, splits.test).dense() == pytest.approx(values, abs=1e-6)
+    assert read_predictions(path, splits.test).dense() == pytest.approx(values, rel=1e-5)
 
 
 def test_a_trec_run_is_read_and_keeps_its_order(splits, tmp_path):
@@ -69,7 +70,9 @@ def test_documents_without_predictions_are_counted_in_a_warning(splits, tmp_path
         ({"id": "d2", "scores": {"owl": "high"}}, r"p\.jsonl:2: the score 'high' is not a finite number"),
         ({"id": "d2", "scores": {"owl": None}}, r"p\.jsonl:2: the score None is not a finite number"),
         ({"id": "d2", "scores": {"owl": True}}, r"p\.jsonl:2: the score True is not a finite number"),
-        ({"id": "d0", "scores": {"owl": 0.1}}, r"p\.jsonl:2: label 'owl' has a second score for document 'd0'"),
+        ({"id": "d0", "scores": {"owl": 0.1}}, r"p\.jsonl:2: label 'owl' has two scores for document 'd0'"),
+        ({"id": "d2", "scores": {"owl": int("9" * 400)}}, r"is not a finite number"),
+        ({"id": "d2", "labels": [{"id": "owl", "score": 0.1}, {"id": "owl", "score": 0.2}]}, r"label 'owl' has two scores"),
         ({"id": "d2", "labels": ["owl"]}, r"p\.jsonl:2: each entry of 'labels' needs 'id' and 'score'"),
         ({"id": "d2"}, r"p\.jsonl:2: needs 'id' \(a text\) and 'labels'"),
         ("d0 Q0 owl 1 0.5", r"p\.jsonl:2: 5 columns; a TREC run has six"),
@@ -85,7 +88,20 @@ def test_labels_outside_the_set_are_refused_or_dropped(splits, tmp_path):
     path = lines(tmp_path / "p.jsonl", {"id": "d0", "scores": {"owls": 1, "owl": 0.5}}, *FULL[1:])
     with pytest.raises(UnknownLabel, match=r"p\.jsonl:1: label 'owls' is not in the label set \(8 labels\); did you mean 'owl'"):
         read_predictions(path, splits.test)
-    assert read_predictions(path, splits.test, unknown_labels="drop").dense()[0].sum() == pytest.approx(0.5)
+    with pytest.warns(UserWarning, match="1 scores of labels that are not in the label set were dropped"):
+        assert read_predictions(path, splits.test, unknown_labels="drop").dense()[0].sum() == pytest.approx(0.5)
+
+
+def test_a_document_that_stands_twice_in_the_corpus_gets_its_scores_twice(splits, tmp_path):
+    twice = Corpus([*splits.test, splits.test[0]], LABELS, splits.info)
+    path = lines(tmp_path / "p.jsonl", *FULL, FULL[0])
+    scores = read_predictions(path, twice).dense()
+    assert scores[3].tolist() == scores[0].tolist() != [0] * 8
+
+
+def test_an_empty_file_is_no_prediction(splits, tmp_path):
+    with pytest.raises(BadFile, match="no predictions in it"):
+        read_predictions(lines(tmp_path / "p.jsonl"), splits.test)
 
 
 def test_a_missing_file_is_named(splits, tmp_path):

@@ -2,8 +2,10 @@ import json
 
 import numpy as np
 import pytest
+from toy import LABELS
 
 from labelwise import statistics
+from labelwise.corpus import Corpus, Document, Splits
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadFile
 from labelwise.statistics import describe, plot
@@ -29,6 +31,13 @@ def test_text_and_json_say_the_same(splits):
     assert "train 6, dev 1, test 3" in figures.text()
     assert json.loads(figures.json())["groups"] == figures.groups
     assert "fragmentation" not in figures.json()
+
+
+def test_a_corpus_without_labels_has_no_gap():
+    corpus = Corpus([Document("1", "text")], LABELS)
+    figures = describe(Splits(corpus, corpus[:0], corpus[:0]))
+    assert figures.gap is None
+    assert "gap" not in json.loads(figures.json())
 
 
 def test_large_label_sets_are_sampled_and_the_text_says_so(monkeypatch):

@@ -1,9 +1,7 @@
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from labelwise.storage import find, new_file, new_folder, open_text, to_toml, ve
 
 
 def write(folder: Path, text: str = "one", *, force: bool = False) -> None:
-    with new_folder(folder, force=force) as draft:
+    with new_folder(folder, "model", force=force) as draft:
         (draft / "a.txt").write_text(text)
 
 
@@ -29,7 +27,7 @@ def test_a_folder_appears_with_its_checksums(tmp_path):
 
 def test_nothing_is_left_when_the_block_fails(tmp_path):
     def fail() -> None:
-        with new_folder(tmp_path / "out") as draft:
+        with new_folder(tmp_path / "out", "model") as draft:
             (draft / "a.txt").write_text("half")
             raise RuntimeError
 
@@ -41,7 +39,7 @@ def test_a_failure_leaves_the_old_folder_as_it_was(tmp_path):
     write(tmp_path / "out", "old")
 
     def fail() -> None:
-        with new_folder(tmp_path / "out", force=True) as draft:
+        with new_folder(tmp_path / "out", "model", force=True) as draft:
             (draft / "a.txt").write_text("new")
             raise KeyboardInterrupt
 
@@ -84,7 +82,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from labelwise.storage import new_folder
-with new_folder(Path(sys.argv[1]), force=True) as draft:
+with new_folder(Path(sys.argv[1]), "model", force=True) as draft:
     (draft / "a.txt").write_text("half")
     print("writing", flush=True)
     time.sleep(60)
@@ -128,7 +126,7 @@ def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     path.write_text("old")
 
     def fail() -> None:
-        with new_file(path) as file:
+        with new_file(path, force=True) as file:
             file.write("new")
             raise RuntimeError
 
@@ -156,6 +154,61 @@ def test_toml_leaves_out_what_is_none():
 
 def test_checksums_are_plain_json(tmp_path):
     write(tmp_path / "out")
-    assert set(json.loads((tmp_path / "out" / "checksums.json").read_text())) == {"a.txt"}
-    assert os.access(tmp_path / "out", os.R_OK)
-    assert time.time() - (tmp_path / "out").stat().st_mtime < 60
+    plain = json.loads((tmp_path / "out" / "checksums.json").read_text())
+    assert plain["kind"] == "model"
+    assert set(plain["sha256"]) == {"a.txt"}
+
+
+def test_force_replaces_only_an_output_of_the_same_kind(tmp_path):
+    write(tmp_path / "out", "old")
+
+    def replace() -> None:
+        with new_folder(tmp_path / "out", "corpus", force=True):
+            raise AssertionError
+
+    with pytest.raises(OutputExists, match="holds a model, which --force will not replace by a corpus"):
+        replace()
+    assert (tmp_path / "out" / "a.txt").read_text() == "old"
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    write(tmp_path / "real", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write(tmp_path / "link", "new", force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "a.txt").read_text() == "new"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_names_with_brackets_are_no_pattern(tmp_path):
+    write(tmp_path / "a[1]")
+    write(tmp_path / "a[1]", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a[1]"]
+
+
+def test_a_draft_that_somebody_is_writing_is_left_alone(tmp_path):
+    with new_folder(tmp_path / "out", "model") as draft:
+        (draft / "a.txt").write_text("first")
+        write(tmp_path / "other")
+        storage._sweep(tmp_path / "out")
+        assert (draft / "a.txt").exists()
+    assert (tmp_path / "out" / "a.txt").read_text() == "first"
+
+
+def test_an_existing_file_needs_force(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+
+    def overwrite() -> None:
+        with new_file(tmp_path / "a.txt") as file:
+            file.write("new")
+
+    with pytest.raises(OutputExists, match="already exists"):
+        overwrite()
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_damaged_checksums_are_named(tmp_path):
+    write(tmp_path / "out")
+    (tmp_path / "out" / "checksums.json").write_text("[]")
+    with pytest.raises(BadModel, match=r"checksums\.json: damaged"):
+        verify_checksums(tmp_path / "out")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from labelwise.cli.options import Force, Out, UnknownLabelRule, UnknownLabelsOption
+from labelwise.cli.options import Force, Out, Seed, UnknownLabelRule, UnknownLabelsOption
 from labelwise.errors import LabelwiseError
+from labelwise.progress import spinner
 
 if TYPE_CHECKING:
     from labelwise.corpus import Splits
+    from labelwise.storage import Kind
 
 
 class Readers(TyperGroup):
@@ -21,14 +23,22 @@ class Readers(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command with its reader's help."""
-        from labelwise.registry import DATASETS
+        from labelwise.registry import DATASETS, datasets
 
+        if cmd_name in datasets().keys() - DATASETS.keys():
+            return _plugin(cmd_name)
         command = super().get_command(ctx, cmd_name)
         if command and cmd_name in DATASETS:
             paragraphs = (inspect.getdoc(DATASETS[cmd_name].load()) or "").split("\n\n")
             command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
             command.short_help = DATASETS[cmd_name].summary
         return command
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Our readers, then those of plug-ins."""
+        from labelwise.registry import DATASETS, datasets
+
+        return [*super().list_commands(ctx), *sorted(datasets().keys() - DATASETS.keys())]
 
 
 app = typer.Typer(cls=Readers, no_args_is_help=True, help="Read a data set into a corpus folder.")
@@ -39,7 +49,6 @@ Sources = Annotated[
 ]
 Descriptors = Annotated[Path | None, typer.Option(help="The label file: names and parents.", show_default=False)]
 Language = Annotated[str, typer.Option(help="Language of names and synonyms.")]
-Seed = Annotated[int, typer.Option(help="Same seed, same choice.")]
 Reduce = Annotated[bool, typer.Option("--reduce", help="Drop parents that are also ancestors by another way.")]
 
 
@@ -58,7 +67,9 @@ def jsonl(
 
     _check(out, force)
     options: dict[str, Any] = {"closed": closed, "limit": limit, "seed": seed, "break_cycles": break_cycles}
-    _write(read_jsonl(source, unknown_labels=unknown_labels.value, **options), out, force)
+    with spinner(f"reading {source}"):
+        splits = read_jsonl(source, unknown_labels=unknown_labels.value, **options)
+    _write(splits, out, force)
 
 
 @app.command()
@@ -79,7 +90,9 @@ def eurlex57k(
     from labelwise.datasets.eurlex57k import read_eurlex57k
 
     _check(out, force)
-    _write(read_eurlex57k(source, descriptors, zones=zones, unknown_labels=unknown_labels.value, reduce=reduce), out, force)
+    with spinner(f"reading {source}"):
+        splits = read_eurlex57k(source, descriptors, zones=zones, unknown_labels=unknown_labels.value, reduce=reduce)
+    _write(splits, out, force)
 
 
 @app.command()
@@ -94,7 +107,9 @@ def mimic3(
     from labelwise.datasets.mimic3 import read_mimic3
 
     _check(out, force)
-    _write(read_mimic3(source, edges=edges, seed=seed, clean=clean), out, force)
+    with spinner(f"reading {source}"):
+        splits = read_mimic3(source, edges=edges, seed=seed, clean=clean)
+    _write(splits, out, force)
 
 
 @app.command()
@@ -113,7 +128,9 @@ def amazon13k(
 
     _check(out, force)
     options: dict[str, Any] = {"dev": dev, "seed": seed, "reduce": reduce, "drop_empty": drop_empty}
-    _write(read_amazon13k(source, descriptors, unknown_labels=unknown_labels.value, **options), out, force)
+    with spinner(f"reading {source}"):
+        splits = read_amazon13k(source, descriptors, unknown_labels=unknown_labels.value, **options)
+    _write(splits, out, force)
 
 
 @app.command()
@@ -127,9 +144,9 @@ def skos(
     from labelwise.jsonl import write_labels
     from labelwise.storage import new_folder
 
-    _check(out, force)
+    _check(out, force, "labels")
     labels = read_skos(source, language=language)
-    with new_folder(out, force=force) as draft:
+    with new_folder(out, "labels", force=force) as draft:
         write_labels(labels, draft / "labels.jsonl")
     print(f"wrote {out}: {len(labels):,} labels")
 
@@ -147,8 +164,9 @@ def annif(
     from labelwise.datasets.annif import read_annif
 
     _check(out, force)
-    read = read_annif(_by_split(source), vocabulary, language=language, unknown_labels=unknown_labels.value, seed=seed)
-    _write(read, out, force)
+    with spinner(f"reading {' '.join(source)}"):
+        splits = read_annif(_by_split(source), vocabulary, language=language, unknown_labels=unknown_labels.value, seed=seed)
+    _write(splits, out, force)
 
 
 @app.command()
@@ -163,10 +181,12 @@ def xmc(
     from labelwise.datasets.xmc import export_xmc, read_xmc
     from labelwise.jsonl import read_corpus
 
-    _check(out, force)
+    _check(out, force, "matrices" if export else "corpus")
     found = _by_split(source)
     if not export:
-        _write(read_xmc(found), out, force)
+        with spinner(f"reading {' '.join(source)}"):
+            splits = read_xmc(found)
+        _write(splits, out, force)
         return
     if isinstance(found, dict):
         raise LabelwiseError("--export takes one corpus folder")
@@ -185,10 +205,10 @@ def _by_split(sources: list[str]) -> Path | dict[str, Path]:
     return {split: Path(path) for split, path in named.items()}
 
 
-def _check(out: Path, force: bool) -> None:
+def _check(out: Path, force: bool, kind: Kind = "corpus") -> None:
     from labelwise.storage import check_place
 
-    check_place(out, force=force)
+    check_place(out, kind, force=force)
 
 
 def _write(splits: Splits, out: Path, force: bool) -> None:
@@ -196,3 +216,20 @@ def _write(splits: Splits, out: Path, force: bool) -> None:
 
     write_corpus(splits, out, force=force)
     print(f"wrote {out}: {sum(map(len, splits)):,} documents, {len(splits.labels):,} labels")
+
+
+def _plugin(name: str) -> Any:
+    """The command of a plug-in's reader: a function from a path to Splits."""
+    from labelwise.registry import datasets
+
+    reader = datasets()[name].load()
+
+    def read(source: Source, out: Out, force: Force = False) -> None:
+        _check(out, force)
+        with spinner(f"reading {source}"):
+            splits = reader(source)
+        _write(splits, out, force)
+
+    alone = typer.Typer()
+    alone.command(name, help=inspect.getdoc(reader))(read)
+    return typer.main.get_command(alone)

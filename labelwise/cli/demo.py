@@ -25,7 +25,7 @@ def demo(
     from labelwise.registry import make_method
     from labelwise.storage import new_folder
 
-    with new_folder(out, force=force) as draft:
+    with new_folder(out, "demo", force=force) as draft:
         splits = make_world(documents=5000, labels=500)
         write_corpus(splits, draft / "corpus")
         print(f"made a corpus: {len(splits.train):,} training documents, {len(splits.labels):,} labels")

@@ -25,7 +25,16 @@ def methods(
     from labelwise.settings import explain
 
     rows = explain(find(name, known(), "method").load().Settings)
-    _print({f"{key} = {default}": f"{meaning} ({kind})" for key, kind, default, meaning in rows}, as_json)
+    if as_json:
+        print(
+            json.dumps(
+                {key: {"type": kind, "default": default, "meaning": meaning} for key, kind, default, meaning in rows}, indent=2
+            )
+        )
+    elif not rows:
+        print(f"{name} has no settings")
+    else:
+        _print({f"{key} = {default}": f"{meaning} ({kind})" for key, kind, default, meaning in rows}, False)
 
 
 def recipes(as_json: Json = False) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from labelwise import __version__
 from labelwise.cli import corpora, data, demo, lists, models
 from labelwise.errors import LabelwiseError
 
@@ -20,6 +21,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"labelwise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Assign the right handful of labels, out of thousands, to a document."""
+
+
 app.command()(demo.demo)
 app.add_typer(data.app, name="data")
 app.command()(corpora.world)

@@ -17,6 +17,7 @@ from labelwise.errors import BadFile, LabelwiseError
 
 if TYPE_CHECKING:
     from labelwise.corpus import Document
+    from labelwise.labels import LabelSet
     from labelwise.methods.base import Method
     from labelwise.recipe import Recipe
 
@@ -44,11 +45,14 @@ def train(
 
     recipe = find_recipe(method)
     model = _configured(recipe, settings, {"seed": seed, "threads": threads, "device": device})
-    if resume and _finished(out, model):
+    if not resume or not (out / "model.toml").is_file():
+        check_place(out, "model", force=force)
+    splits = read(on, unknown_labels)
+    if recipe.corpus and recipe.corpus != splits.info.name:
+        print(f"note: the recipe is for {recipe.corpus}, not for {splits.info.name}", file=sys.stderr)
+    if resume and _finished(out, model, splits.labels):
         print(f"{out}: already trained with these settings")
         return
-    check_place(out, force=force)
-    splits = read(on, unknown_labels)
     started = time.perf_counter()
     dev = splits.dev if len(splits.dev) else None
     model.fit(splits.split("train"), dev, progress=bar).save(out, force=force)
@@ -70,7 +74,12 @@ def evaluate(
     per_label: Annotated[
         Path | None, typer.Option(help="Write results for every label to this CSV file.", show_default=False)
     ] = None,
-    ties: Annotated[str | None, typer.Option(help="authors, lower_index, expected or pessimistic.", show_default=False)] = None,
+    ties: Annotated[
+        str | None,
+        typer.Option(
+            help="authors (default of dense scores), lower_index, expected, pessimistic (of sparse).", show_default=False
+        ),
+    ] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Score above which a label counts as given, for F1.")] = 0.5,
     few: Few = None,
     out: Annotated[
@@ -85,15 +94,18 @@ def evaluate(
     from labelwise.methods.base import load
     from labelwise.predictions import read_predictions
     from labelwise.progress import bar
-    from labelwise.storage import check_place, new_file
+    from labelwise.storage import check_file, check_place, new_file
 
     if (model is None) == (predictions is None):
         raise LabelwiseError("give either a model folder or --predictions FILE")
     if out is not None:
-        check_place(out, force=force)
-    rule = UnknownLabelRule.drop if predictions and unknown_labels is UnknownLabelRule.drop else unknown_labels
+        check_place(out, "report", force=force)
+    if per_label is not None:
+        check_file(per_label, force=force)
     splits = read(on, unknown_labels)
-    source: Any = load(model) if model else read_predictions(predictions or "", splits.split(split), unknown_labels=rule.value)
+    source: Any = (
+        load(model) if model else read_predictions(predictions or "", splits.split(split), unknown_labels=unknown_labels.value)
+    )
     report = evaluation.evaluate(
         source,
         splits,
@@ -108,7 +120,7 @@ def evaluate(
         progress=bar,
     )
     if per_label is not None:
-        with new_file(per_label) as file:
+        with new_file(per_label, force=force) as file:
             file.write(report.label_csv())
     if out is not None:
         report.save(out, force=force)
@@ -126,19 +138,21 @@ def predict(
     labels: Annotated[
         Path | None, typer.Option(help="Another labels.jsonl, with labels training never saw.", show_default=False)
     ] = None,
+    force: Force = False,
 ) -> None:
     """Give documents their labels, one JSON object a line, in the order of the input."""
     from labelwise.corpus import Corpus
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import load
     from labelwise.predictions import prediction
+    from labelwise.progress import bar
     from labelwise.storage import new_file
 
     fitted = load(model)
     label_set = read_labels(labels or model / "labels.jsonl")
-    target: Any = nullcontext(sys.stdout) if out == "-" else new_file(Path(out))
+    target: Any = nullcontext(sys.stdout) if out == "-" else new_file(Path(out), force=force)
     with target as stream:
-        for batch in _batches(_documents(file), 1000):
+        for batch in _batches(bar(_documents(file), "predict"), 1000):
             scores = fitted.predict(Corpus(batch, label_set))
             for document, best in zip(batch, scores.top(top, threshold), strict=True):
                 stream.write(json.dumps(prediction(document.id, best), ensure_ascii=False) + "\n")
@@ -196,36 +210,34 @@ def _configured(recipe: Recipe, assignments: list[str], asked: dict[str, Any]) -
     return make_recipe_method(recipe, {**override(recipe.settings, assignments), **usable})
 
 
-def _finished(out: Path, model: Method) -> bool:
+def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
+    """Whether this training has been done before; a model of other settings or labels in its place is an error."""
     from dataclasses import asdict
 
+    from labelwise.jsonl import read_labels
     from labelwise.methods.base import read_header
 
     if not (out / "model.toml").is_file():
         return False
     header = read_header(out)
-    same = header["method"] == model.name and header["settings"] == {
-        k: v for k, v in asdict(model.settings).items() if v is not None
-    }
-    if not same:
+    wanted = {key: value for key, value in asdict(model.settings).items() if value is not None}
+    if header["method"] != model.name or header["settings"] != wanted:
         raise LabelwiseError(
             f"{out}: trained with other settings ({header['method']} {header['settings']}); use --force to replace it"
         )
+    if read_labels(out / "labels.jsonl") != labels:
+        raise LabelwiseError(f"{out}: trained on another label set; use --force to replace it")
     return True
 
 
 def _documents(file: str) -> Iterator[Document]:
     from labelwise.corpus import Document
-    from labelwise.jsonl import parse_document, read_documents
+    from labelwise.jsonl import read_documents
 
-    if file == "-":
-        for number, line in enumerate(sys.stdin.buffer, 1):
-            if line.strip():
-                yield parse_document(line, "standard input", number)
-    elif file.endswith(".txt"):
+    if file.endswith(".txt"):
         yield Document(Path(file).stem, _read_text(file))
     else:
-        yield from (document for _, document in read_documents(file))
+        yield from (document for _, document in read_documents(sys.stdin.buffer if file == "-" else file))
 
 
 def _read_text(file: str) -> str:

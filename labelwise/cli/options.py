@@ -24,6 +24,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Few = Annotated[
     int | None, typer.Option("--few", min=0, help="Most training documents of a few-shot label; the corpus's own by default.")
 ]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same choice.")]
 UnknownLabelsOption = Annotated[
     UnknownLabelRule, typer.Option("--unknown-labels", help="Labels of documents that are not in the label set.")
 ]
@@ -32,5 +33,6 @@ UnknownLabelsOption = Annotated[
 def read(folder: Path, unknown_labels: UnknownLabelRule = UnknownLabelRule.error) -> Any:
     """The splits of a corpus folder."""
     from labelwise.jsonl import read_corpus
+    from labelwise.progress import bar
 
-    return read_corpus(folder, unknown_labels=unknown_labels.value)
+    return read_corpus(folder, unknown_labels=unknown_labels.value, progress=bar)

@@ -35,7 +35,7 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 def read_mimic3(folder: Path | str, *, edges: Path | str | None = None, seed: int = 1891, clean: bool = False) -> Splits:
     """MIMIC-III: discharge summaries of intensive care with the ICD-9-CM codes of their admissions.
 
-    FOLDER holds NOTEEVENTS, DIAGNOSES_ICD, PROCEDURES_ICD, D_ICD_DIAGNOSES and D_ICD_PROCEDURES, each .csv or .csv.gz.
+    SOURCE holds NOTEEVENTS, DIAGNOSES_ICD, PROCEDURES_ICD, D_ICD_DIAGNOSES and D_ICD_PROCEDURES, each .csv or .csv.gz.
     EDGES lists parents of codes, two columns; codes that it does not place stand where the structure of ICD-9-CM puts them.
     CLEAN writes the lower-case text without punctuation that the paper's GRU models read, instead of the raw text.
     Data: Johnson et al. 2016, MIMIC-III Clinical Database 1.4, physionet.org. Licence: PhysioNet Credentialed Health Data

@@ -16,6 +16,7 @@ import numpy as np
 from labelwise.corpus import Corpus, CorpusInfo, Document, Splits, gold_matrix
 from labelwise.errors import BadSettings
 from labelwise.labels import Label, LabelSet
+from labelwise.progress import Progress, silent
 
 Guideline = Literal["any-level", "leaves", "closed"]
 
@@ -30,15 +31,16 @@ class Habit:
     levels: tuple[float, ...]  # share of the labels on each level
     second: float  # share of the labels with a second parent
     zipf: float  # popularity falls with rank to this power
+    flat: float  # added to the rank: the first ranks are flattened
     draws: float  # mean labels drawn per document, before repeats fall together and ancestors are added
     focus: float  # how often the next label is a relative of one already chosen
     info: CorpusInfo
 
 
 HABITS: dict[str, Habit] = {
-    "any-level": Habit((0.08, 0.53, 0.31, 0.07, 0.01), 0.05, 1.0, 5.8, 0.3, CorpusInfo("world-any-level", k=5, few=50)),
-    "leaves": Habit((0.035, 0.12, 0.285, 0.56), 0.0, 2.0, 60, 0.5, CorpusInfo("world-leaves", k=15, few=5)),
-    "closed": Habit((0.3, 0.5, 0.17, 0.03), 0.03, 1.0, 2.6, 0.0, CorpusInfo("world-closed", k=5, few=100)),
+    "any-level": Habit((0.08, 0.53, 0.31, 0.07, 0.01), 0.05, 1.0, 3, 5.8, 0.3, CorpusInfo("world-any-level", k=5, few=50)),
+    "leaves": Habit((0.03, 0.09, 0.18, 0.2, 0.5), 0.0, 2.0, 10, 42, 0.7, CorpusInfo("world-leaves", k=15, few=5)),
+    "closed": Habit((0.3, 0.5, 0.17, 0.03), 0.03, 1.0, 3, 2.6, 0.0, CorpusInfo("world-closed", k=5, few=100)),
 }
 
 
@@ -50,12 +52,15 @@ def make_world(
     seed: int = 1,
     words: int = 100,
     new: float = 0.05,
+    progress: Progress = silent,
 ) -> Splits:
     """A made corpus: `documents` split 80/10/10, `words` words each on average, a share of `new` labels absent from training."""
     if guideline not in HABITS:
         raise BadSettings(f"guideline: {guideline!r} is not one of {', '.join(HABITS)}")
-    if documents < 10 or labels < 20 or words < 5 or not 0 <= new <= 0.5:
-        raise BadSettings("a world needs at least 10 documents, 20 labels, 5 words a document, and new between 0 and 0.5")
+    if documents < 10 or labels < 20 or words < 5 or not 0 <= new <= 0.5 or seed < 0:
+        raise BadSettings(
+            "a world needs at least 10 documents, 20 labels, 5 words a document, new from 0 to 0.5, and a seed of 0 or more"
+        )
     habit = HABITS[guideline]
     random = np.random.default_rng([seed, list(HABITS).index(guideline)])
     tree = _Tree(labels, habit, random, leaves_only=guideline == "leaves")
@@ -64,7 +69,7 @@ def make_world(
     bounds = np.array([round(documents * 0.8), round(documents * 0.9)])
     splits = np.digitize(np.arange(documents), bounds)  # 0 train, 1 dev, 2 test
     gold = _annotate(tree, habit, guideline, splits == 0, new, random)
-    texts = pool.texts(*gold, words, random)
+    texts = iter(progress(pool.texts(*gold, words, random), "write documents", documents))
     indptr, columns = gold
     corpora = []
     for split, name in enumerate(("train", "dev", "test")):
@@ -99,7 +104,7 @@ class _Tree:
         self._first = np.searchsorted(self.parent[self._children], np.arange(labels + 1))
         self._has_children = np.diff(self._first) > 0
         self.leaf = ~self._has_children & (np.bincount(second[has_second], minlength=labels) == 0)
-        self.popularity = (random.permutation(labels) + 3.0) ** -habit.zipf  # Zipf, its first ranks flattened
+        self.popularity = (random.permutation(labels) + habit.flat) ** -habit.zipf
         self.popularity[~self.leaf] *= not leaves_only
         self._reach = np.append(0, np.cumsum(self._mass()[self._children]))
 

@@ -65,7 +65,7 @@ def export_xmc(splits: Splits, folder: Path, *, force: bool = False) -> None:
     """
     splits.split("train")
     columns: dict[str, int] = {}
-    with new_folder(Path(folder), force=force) as draft:
+    with new_folder(Path(folder), "matrices", force=force) as draft:
         for split, corpus in splits._asdict().items():
             if len(corpus):
                 write_xmc_matrix(draft / f"{split}.txt", _word_counts(corpus, columns, grow=split == "train"), corpus.gold())

@@ -52,7 +52,7 @@ def write_xmc_matrix(path: Path, features: csr_array, gold: csr_array) -> None:
     if not np.isfinite(features.data).all():
         raise BadCorpus(f"{path}: a feature value is not a finite number")
     pair = " %d:%d" if (features.data == np.rint(features.data)).all() else " %d:%.6f"
-    with new_file(Path(path)) as file:
+    with new_file(Path(path), force=True) as file:
         file.write(f"{features.shape[0]} {features.shape[1]} {gold.shape[1]}\n")
         for start in range(0, features.shape[0], ROWS):
             file.writelines(_written(features[start : start + ROWS], gold[start : start + ROWS], pair))

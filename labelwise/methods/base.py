@@ -88,12 +88,19 @@ class SavedModel(NamedTuple):
     settings: dict[str, Any]
     labels: LabelSet
     arrays: dict[str, np.ndarray]
+    folder: Path
+
+    def array(self, name: str) -> np.ndarray:
+        """One array, which must be there."""
+        if name not in self.arrays:
+            raise BadModel(f"{self.folder}: the array {name!r} is missing; the folder is incomplete, copy or train it again")
+        return self.arrays[name]
 
 
 @contextmanager
 def model_folder(folder: Path, method: Method, labels: LabelSet, *, force: bool = False) -> Iterator[Path]:
     """A folder to write a model's own files into; settings, labels and checksums are written for it."""
-    with new_folder(Path(folder), force=force) as draft:
+    with new_folder(Path(folder), "model", force=force) as draft:
         header = {"format": FORMAT, "method": method.name, "version": __version__, "settings": asdict(method.settings)}
         (draft / "model.toml").write_text(to_toml(header), encoding="utf-8")
         write_labels(labels, draft / "labels.jsonl")
@@ -108,7 +115,7 @@ def read_model(folder: Path) -> SavedModel:
     for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:
             arrays |= {name: stored[name] for name in stored.files}
-    return SavedModel(header["settings"], read_labels(folder / "labels.jsonl"), arrays)
+    return SavedModel(header["settings"], read_labels(folder / "labels.jsonl"), arrays, folder)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -118,12 +125,14 @@ def read_header(folder: Path) -> dict[str, Any]:
         raise BadModel(f"{folder}: not a model folder (no model.toml); train one with `labelwise train`")
     try:
         header = tomllib.loads(path.read_text(encoding="utf-8"))
-        number, _ = header["format"], header["method"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadModel(f"{path}: damaged: {error}") from None
+    number, settings = header.get("format"), header.setdefault("settings", {})
+    if not isinstance(number, int) or not isinstance(header.get("method"), str) or not isinstance(settings, dict):
+        raise BadModel(f"{path}: damaged: it needs format (a number), method (a name) and settings")
     if number > FORMAT:
         raise BadModel(f"{path}: written in format {number}, this version reads up to {FORMAT}; upgrade labelwise")
-    return header | {"settings": header.get("settings", {})}
+    return header
 
 
 def load(folder: Path | str) -> Method:

@@ -66,7 +66,7 @@ class Lexical(ZeroShot):
         frequency: Counter[str] = Counter()
         for document in (progress or silent)(train, "count words", len(train)):
             frequency.update(set(self._words(document.text)))
-        self._labels, self._frequency, self._documents = train.labels, dict(frequency), len(train)
+        self._labels, self._frequency, self._documents = train.labels, dict(sorted(frequency.items())), len(train)
         self._compiled = None
         return self
 
@@ -107,8 +107,8 @@ class Lexical(ZeroShot):
         saved = read_model(folder)
         model = cls(settings_from(LexicalSettings, saved, folder))
         vocabulary = (folder / "words.txt").read_text(encoding="utf-8").split("\n")
-        model._labels, model._documents = saved.labels, int(saved.arrays["documents"])
-        model._frequency = dict(zip(vocabulary, saved.arrays["frequency"].tolist(), strict=False))
+        model._labels, model._documents = saved.labels, int(saved.array("documents"))
+        model._frequency = dict(zip(vocabulary, saved.array("frequency").tolist(), strict=False))
         return model
 
     def _combine(self, counts: csr_array, together: list[int], names: _Names, labels: int) -> csr_array:

@@ -85,7 +85,12 @@ def solve(starts, local, values, squares, single_squares, signs, features, cost,
                 margin[lane] = bias[lane]
             place = begin
             while place + 4 <= end:
-                a, b, c, d = weights[local[place]], weights[local[place + 1]], weights[local[place + 2]], weights[local[place + 3]]
+                a, b, c, d = (
+                    weights[local[place]],
+                    weights[local[place + 1]],
+                    weights[local[place + 2]],
+                    weights[local[place + 3]],
+                )
                 p, q, r, s = values[place], values[place + 1], values[place + 2], values[place + 3]
                 for lane in range(lanes):
                     margin[lane] += p * a[lane] + q * b[lane] + r * c[lane] + s * d[lane]

@@ -45,7 +45,8 @@ class LabelTree:
         for level in range(self.depth - 1, 0, -1):
             below = self.parents[level]
             up = csr_array(
-                (np.ones(len(below), dtype=np.int32), below, np.arange(len(below) + 1)), shape=(len(below), len(self.parents[level - 1]))
+                (np.ones(len(below), dtype=np.int32), below, np.arange(len(below) + 1)),
+                shape=(len(below), len(self.parents[level - 1])),
             )
             above = csr_array(found[0].astype(np.int32) @ up)
             above.data[:] = 1
