@@ -1,23 +1,27 @@
-"""What bounds the training of a label tree: the bytes a pass must read, and how fast this machine can read them."""
+"""What bounds the training of a label tree: the bytes and the arithmetic of a pass, and how fast this machine can do them."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import load_npz
+from scipy.sparse import csr_array, load_npz
 
 from labelwise.trees.tree import LabelTree
 
 SIZE = 1 << 28  # float32 values in 1 GiB
+SIDE = 2048  # of a matrix product
 ENTRY = 8  # bytes of a stored value and its index
 
 
-def bandwidth(threads: int) -> dict[str, float]:
-    """GB per second of reading, copying and adding arrays of 1 GiB, each thread its own part; the best of five."""
+def machine(threads: int) -> dict[str, float]:
+    """GB per second of reading, copying and adding 1 GiB arrays, each thread its own part, and GFLOP per second; best of five."""
+    from threadpoolctl import threadpool_limits
+
     a, b, c = (np.ones(SIZE, dtype=np.float32) for _ in range(3))
     parts = [slice(SIZE * part // threads, SIZE * (part + 1) // threads) for part in range(threads)]
     work: dict[str, tuple[int, Callable[[slice], object]]] = {
@@ -25,7 +29,11 @@ def bandwidth(threads: int) -> dict[str, float]:
         "copy_gb_s": (2, lambda part: np.copyto(b[part], a[part])),
         "add_gb_s": (3, lambda part: np.add(a[part], b[part], out=c[part])),
     }
-    return {name: round(arrays * a.nbytes / 1e9 / _best(parts, step), 2) for name, (arrays, step) in work.items()}
+    speeds = {name: arrays * a.nbytes / 1e9 / _best(parts, step) for name, (arrays, step) in work.items()}
+    square = a[: SIDE * SIDE].reshape(SIDE, SIDE)
+    with threadpool_limits(threads):
+        speeds["gflops"] = 2 * SIDE**3 / 1e9 / _best([slice(None)], lambda _: square @ square)
+    return {name: round(speed, 2) for name, speed in speeds.items()}
 
 
 def _best(parts: list[slice], step: Callable[[slice], object]) -> float:
@@ -40,24 +48,28 @@ def _best(parts: list[slice], step: Callable[[slice], object]) -> float:
 
 def pecos_tree(folder: Path) -> LabelTree:
     """The tree that PECOS built in its run."""
-    return LabelTree.from_chain([load_npz(path) for path in sorted(folder.glob("tree-*.npz"))])
+    paths = sorted(folder.glob("tree-*.npz"))
+    if not paths:
+        sys.exit("PECOS' tree is not there; let the system pecos run as well")
+    return LabelTree.from_chain([load_npz(path) for path in paths])
 
 
 def floor(data: Path, pecos: Path, threads: int) -> dict[str, float]:
-    """On PECOS' tree: bytes of the rows that a pass reads, (value, classifier) pairs it works through, seconds at full speed."""
-    tree, gold = pecos_tree(pecos), load_npz(data / "gold.npz")
-    sizes = np.diff(load_npz(data / "train.npz").indptr)
-    entries = pairs = 0.0
+    """One pass over PECOS' tree: bytes of the rows it reads, (value, classifier) pairs it works through, and their seconds.
+
+    A pair costs two operations for the margin and two for the update; updates of zero are free, so a solver may need less.
+    """
+    tree, gold = pecos_tree(pecos), csr_array(load_npz(data / "gold.npz").astype(bool))
+    sizes = np.diff(load_npz(data / "train.npz").indptr).astype(np.int64)
     inside = [np.array([sizes[np.diff(gold.indptr) > 0].sum()]), *(level.T @ sizes for level in tree.members(gold))]
-    for level in range(tree.depth):
-        children = np.diff(tree.children(level))
-        entries += float(inside[level][children > 1].sum())
-        pairs += float(inside[level] @ children)
-    speed = bandwidth(threads)["read_gb_s"]
-    read = entries * ENTRY / 1e9
+    children = [np.diff(tree.children(level)) for level in range(tree.depth)]
+    read = ENTRY / 1e9 * sum(int(inside[level][count > 1].sum()) for level, count in enumerate(children))
+    pairs = sum(int(inside[level] @ count) for level, count in enumerate(children))
+    speed = machine(threads)
     return {
         "gb_per_pass": round(read, 4),
         "pairs_per_pass": pairs,
-        "read_gb_s": speed,
-        "seconds_per_pass": round(read / speed, 4),
+        "read_seconds_per_pass": round(read / speed["read_gb_s"], 4),
+        "arithmetic_seconds_per_pass": round(4 * pairs / 1e9 / speed["gflops"], 4),
+        **speed,
     }

@@ -22,6 +22,7 @@ BEAM = 10
 REACHED = 1000  # a list this long holds every label of 10 leaves of 100
 TOP = 100  # the short list
 SINGLE = 200  # documents predicted one by one
+REPEATS, ENOUGH = 5, 3.0  # the test documents are predicted up to so many times, or until so many seconds have passed
 
 
 class System(Protocol):
@@ -99,11 +100,15 @@ def predictions(system: System, engine: str, test: csr_matrix, out: Path, thread
     system.load(out / "model", engine, threads)
     result = {"load_seconds": time.perf_counter() - started}
     system.predict(test[:SINGLE], TOP, threads)  # warm up
-    for name, top in (("documents_per_second_top", TOP), ("documents_per_second", REACHED)):
-        started = time.perf_counter()
-        answer = system.predict(test, top, threads)
-        result[name] = test.shape[0] / (time.perf_counter() - started)
-    save_npz(out / "scores.npz", system.scores(answer), compressed=False)
+    for name, top in (("documents_per_second", REACHED), ("documents_per_second_top", TOP)):
+        seconds: list[float] = []
+        while sum(seconds) < ENOUGH and len(seconds) < REPEATS:
+            started = time.perf_counter()
+            answer = system.predict(test, top, threads)
+            seconds.append(time.perf_counter() - started)
+        result[name] = test.shape[0] / float(np.median(seconds))
+        if top == REACHED:
+            save_npz(out / "scores.npz", system.scores(answer), compressed=False)
     result["one_document_ms"] = 1000 * float(np.median([_seconds_of_one(system, test[row]) for row in range(SINGLE)]))
     return result
 

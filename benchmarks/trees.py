@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from record import record, stopwatch
 from scipy.sparse import csr_array, csr_matrix, load_npz, save_npz
-from tree_floor import bandwidth, floor
+from tree_floor import floor, machine
 from tree_ours import SYSTEMS as OURS
 
 import labelwise
@@ -33,7 +33,7 @@ from labelwise.scores import Scores
 HERE = Path(__file__).parent
 FEATURES = 200_000
 CORPORA = {"crs-1gram": 1, "crs-5gram": 5, "world-5gram": 5}  # longest n-gram
-PEERS = ("pecos", "omikuji-parabel", "omikuji-bonsai", "napkinxc", "libmultilabel")
+PEERS = ("pecos", "pecos-squared", "omikuji-parabel", "omikuji-bonsai", "napkinxc", "libmultilabel")
 ROUNDS = 3  # of ours and PECOS
 
 
@@ -58,7 +58,8 @@ def read(corpus: str, data: str | None) -> Splits | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return labelwise.read_corpus(Path(data) / name)
+        splits: Splits = labelwise.read_corpus(Path(data) / name)
+    return splits
 
 
 def write_matrices(splits: Splits, ngrams: int, folder: Path) -> np.ndarray:
@@ -66,8 +67,12 @@ def write_matrices(splits: Splits, ngrams: int, folder: Path) -> np.ndarray:
     tfidf = Tfidf(TfidfSettings(ngrams=ngrams, max_features=FEATURES))
     gold = splits.train.gold()
     known = np.flatnonzero(np.bincount(gold.indices, minlength=gold.shape[1]))
-    test = tfidf.fit_transform(document.text for document in splits.train), tfidf.transform(d.text for d in splits.test)
-    for name, matrix in zip(("train", "test", "gold"), (*test, gold[:, known].astype(np.float32)), strict=True):
+    matrices = {
+        "train": tfidf.fit_transform(document.text for document in splits.train),
+        "test": tfidf.transform(document.text for document in splits.test),
+        "gold": gold[:, known].astype(np.float32),
+    }
+    for name, matrix in matrices.items():
         save_npz(folder / f"{name}.npz", csr_matrix(matrix), compressed=False)  # a form that old scipy reads
     return known
 
@@ -95,7 +100,7 @@ def run(name: str, folder: Path, peers: str | None, threads: int) -> dict[str, A
         return None
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     with stopwatch() as cold:
-        done = subprocess.run([*command, "--cold"], env=os.environ | limits, capture_output=True, check=False)
+        done = subprocess.run([*command, "--cold"], env=os.environ | limits, capture_output=True, text=True, check=False)
     return result | ({"cold_start_seconds": cold["seconds"]} if done.returncode == 0 else {})
 
 
@@ -115,7 +120,7 @@ def quality(scores: csr_matrix, known: np.ndarray, splits: Splits) -> dict[str, 
 def median(several: list[Any]) -> Any:
     """The medians of results, figure by figure."""
     if isinstance(several[0], dict):
-        return {key: median([one[key] for one in several]) for key in several[0]}
+        return {key: median([one[key] for one in several]) for key in several[0] if all(key in one for one in several)}
     return round(statistics.median(several), 4)
 
 
@@ -123,11 +128,15 @@ def compare(corpus: str, splits: Splits, folder: Path, given: argparse.Namespace
     """Measure every system on one corpus and record it."""
     known = write_matrices(splits, CORPORA[corpus], folder)
     results: dict[str, list[dict[str, Any]]] = {}
-    failed = set()
+    skipped = set()
     for name in turns(given.systems, given.rounds):
-        if name not in failed:
-            result = run(name, folder, given.peers, given.threads)
-            results.setdefault(name, []).append(result) if result else failed.add(name)
+        if name in skipped:
+            continue
+        result = run(name, folder, given.peers, given.threads)
+        if result:
+            results.setdefault(name, []).append(result)
+        else:
+            skipped.add(name)
     for name, several in results.items():
         scores = load_npz(folder / name / "scores.npz")
         record(
@@ -142,13 +151,15 @@ def compare(corpus: str, splits: Splits, folder: Path, given: argparse.Namespace
             **quality(scores, known, splits),
         )
     if "pecos" in results:
-        record("trees-floor", corpus=corpus, threads=given.threads, **floor(folder, folder / "pecos", given.threads))
+        solved = {name: median(results[name])["solve_seconds"] for name in ("pecos", "labelwise-pecos-tree") if name in results}
+        bound = floor(folder, folder / "pecos", given.threads)
+        record("trees-floor", corpus=corpus, threads=given.threads, **bound, solve_seconds=solved)
 
 
 if __name__ == "__main__":
     given = arguments()
     for count in sorted({1, given.threads}):
-        record("memory-bandwidth", method=f"{count} threads", **bandwidth(count))
+        record("machine", method=f"{count} threads", **machine(count))
     for corpus in given.corpora:
         splits = read(corpus, given.data)
         if splits is not None:

@@ -29,6 +29,9 @@ class Entry(NamedTuple):
 
 
 METHODS = {
+    "bonsai": Entry("labelwise.methods.tree:Bonsai", "wide and shallow label trees over TF-IDF features"),
+    "parabel": Entry("labelwise.methods.tree:Parabel", "balanced binary label trees over TF-IDF features"),
+    "linear": Entry("labelwise.methods.tree:Linear", "one linear classifier per label over TF-IDF features"),
     "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
     "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),
 }

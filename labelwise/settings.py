@@ -106,9 +106,10 @@ def _spell(hint: Any) -> str:
 
 def _meanings(kind: type) -> dict[str, str]:
     """The texts that stand under the fields of a class."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
     meanings = {}
-    for field, text in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            meanings[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+    for base in [base for base in kind.__mro__ if is_dataclass(base)][::-1]:
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                meanings[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
     return meanings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,7 @@ def train(
     force: Force = False,
 ) -> None:
     """Train a method on a corpus and save the model."""
+    from labelwise.methods.base import Resumable
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe
     from labelwise.storage import check_place
@@ -55,7 +57,13 @@ def train(
         return
     started = time.perf_counter()
     dev = splits.dev if len(splits.dev) else None
+    unfinished = out.absolute().parent / f".{out.name}.training"
+    if not resume:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    if isinstance(model, Resumable):
+        model.work = unfinished
     model.fit(splits.split("train"), dev, progress=bar).save(out, force=force)
+    shutil.rmtree(unfinished, ignore_errors=True)
     print(f"wrote {out}: {model.name}, {len(splits.train):,} documents, {time.perf_counter() - started:.1f} s")
 
 

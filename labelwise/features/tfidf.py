@@ -19,7 +19,7 @@ from numba import njit
 from scipy.sparse import csr_array, vstack
 
 from labelwise.errors import BadSettings
-from labelwise.features.words import words
+from labelwise.features.words import spans, words
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
 
@@ -53,6 +53,7 @@ class Tfidf:
         # A trie: nodes 0 to len(words) are words; every other node is (shorter n-gram, word).
         self._parent = self._last = self._column = np.zeros(0, dtype=np.int32)
         self._table: tuple[np.ndarray, np.ndarray] = (np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32))
+        self._steps: dict[tuple[int, int], int] | None = None
         self.idf = np.zeros(0, dtype=np.float32)
 
     def __len__(self) -> int:
@@ -87,6 +88,27 @@ class Tfidf:
         nodes[self._column[self._column >= 0]] = np.flatnonzero(self._column >= 0)
         spelt = list(self._words)
         return [" ".join(spelt[number] for number in self._path(int(nodes[column]))) for column in columns]
+
+    def occurrences(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """(column, start, end) of every known n-gram of a text, in characters."""
+        if self._steps is None:
+            long = np.flatnonzero(self._parent >= 0)
+            pairs = zip(self._parent[long].tolist(), self._last[long].tolist(), strict=True)
+            self._steps = dict(zip(pairs, long.tolist(), strict=True))
+        found = [match.span() for match in re.finditer(self.settings.pattern, text)] if self.settings.pattern else spans(text)
+        placed = [
+            (self._words.get(word, -1), start, end)
+            for start, end in found
+            if (word := text[start:end].lower()) not in self._stops
+        ]
+        for first, (node, start, end) in enumerate(placed):
+            for following in [*placed[first + 1 : first + self.settings.ngrams], None]:
+                if node < 0:
+                    break
+                if self._column[node] >= 0:
+                    yield int(self._column[node]), start, end
+                if following:
+                    node, end = self._steps.get((node, following[0]), -1), following[2]
 
     def save(self, folder: Path) -> None:
         """Write words.txt and tfidf.npz into a folder that is being made."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -57,6 +58,13 @@ class ZeroShot:
 
 
 @runtime_checkable
+class Resumable(Protocol):
+    """A method that keeps unfinished work in a folder, and goes on from there."""
+
+    work: Path | None
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A method that can say which words spoke for a label."""
 
@@ -87,14 +95,16 @@ class SavedModel(NamedTuple):
 
     settings: dict[str, Any]
     labels: LabelSet
-    arrays: dict[str, np.ndarray]
     folder: Path
 
-    def array(self, name: str) -> np.ndarray:
-        """One array, which must be there."""
-        if name not in self.arrays:
-            raise BadModel(f"{self.folder}: the array {name!r} is missing; the folder is incomplete, copy or train it again")
-        return self.arrays[name]
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of NAME.npz, which must be there."""
+        path = self.folder / f"{name}.npz"
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {key: stored[key] for key in stored.files}
+        except (OSError, ValueError, BadZipFile) as error:
+            raise BadModel(f"{path}: missing or damaged ({error}); copy or train the model again") from None
 
 
 @contextmanager
@@ -108,14 +118,10 @@ def model_folder(folder: Path, method: Method, labels: LabelSet, *, force: bool 
 
 
 def read_model(folder: Path) -> SavedModel:
-    """Settings, labels and arrays of a model folder; every file is checked against its checksum."""
+    """Settings and labels of a model folder; every file is checked against its checksum."""
     header = read_header(folder)
     verify_checksums(folder)
-    arrays: dict[str, np.ndarray] = {}
-    for path in sorted(folder.glob("*.npz")):
-        with np.load(path, allow_pickle=False) as stored:
-            arrays |= {name: stored[name] for name in stored.files}
-    return SavedModel(header["settings"], read_labels(folder / "labels.jsonl"), arrays, folder)
+    return SavedModel(header["settings"], read_labels(folder / "labels.jsonl"), folder)
 
 
 def read_header(folder: Path) -> dict[str, Any]:

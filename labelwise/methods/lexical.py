@@ -107,8 +107,9 @@ class Lexical(ZeroShot):
         saved = read_model(folder)
         model = cls(settings_from(LexicalSettings, saved, folder))
         vocabulary = (folder / "words.txt").read_text(encoding="utf-8").split("\n")
-        model._labels, model._documents = saved.labels, int(saved.array("documents"))
-        model._frequency = dict(zip(vocabulary, saved.array("frequency").tolist(), strict=False))
+        arrays = saved.arrays("lexical")
+        model._labels, model._documents = saved.labels, int(arrays["documents"])
+        model._frequency = dict(zip(vocabulary, arrays["frequency"].tolist(), strict=False))
         return model
 
     def _combine(self, counts: csr_array, together: list[int], names: _Names, labels: int) -> csr_array:

@@ -56,5 +56,5 @@ class Prior:
         """Read the counts."""
         saved = read_model(folder)
         model = cls(settings_from(PriorSettings, saved, folder))
-        model._labels, model._shares = saved.labels, saved.array("shares")
+        model._labels, model._shares = saved.labels, saved.arrays("prior")["shares"]
         return model

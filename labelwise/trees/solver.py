@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-SQUARED_HINGE, LOGISTIC = 0, 1
+# Steps a little longer than the best for one coordinate alone: successive over-relaxation, which converges for factors below 2
+# and needs a fifth fewer passes here.
+RELAXATION = np.float32(1.4)
 
 
 @njit(cache=True, nogil=True)
@@ -58,90 +60,144 @@ def localise(indptr, indices, data, rows, features):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def solve(starts, local, values, squares, single_squares, signs, features, cost, eps, passes, seed, loss):  # type: ignore[no-untyped-def]
-    """Weights (features + 1, lanes), the last row the bias, and step sizes y·α (rows, lanes) of one block of lanes."""
+def solve(starts, local, values, squares, single_squares, signs, features, cost, eps, passes, seed):  # type: ignore[no-untyped-def]
+    """Weights (features + 1, lanes), the last row the bias, and step sizes y·α (rows, lanes) of one block of lanes.
+
+    Squared hinge: minimise ½‖w‖² + C Σ max(0, 1 - y w·x)². A lane is done when its projected gradients spread by at most `eps`;
+    lanes that are done are taken out between passes, so that the slow ones do not keep the others running.
+    """
     rows, lanes = signs.shape
-    weights = np.zeros((features + 1, lanes), dtype=np.float32)
-    bias = weights[features]
-    alpha = np.zeros((rows, lanes), dtype=np.float32)
+    out_weights, out_alpha = np.zeros((features + 1, lanes), dtype=np.float32), np.zeros((rows, lanes), dtype=np.float32)
+    lane_of = _padded(np.arange(lanes))
+    width = len(lane_of)
+    weights, alpha = np.zeros((features + 1, width), dtype=np.float32), np.zeros((rows, width), dtype=np.float32)
+    sign = _take_lanes(signs, lane_of)
     diagonal = np.float32(0.5 / cost)
     order = np.arange(rows, dtype=np.int32)
-    margin, step = np.empty(lanes, dtype=np.float32), np.empty(lanes, dtype=np.float32)
-    high, low = np.empty(lanes, dtype=np.float32), np.empty(lanes, dtype=np.float32)
-    state = np.uint32(2463534242 + 2654435761 * seed)
-    for _ in range(passes):
-        for item in range(rows - 1, 0, -1):
-            state ^= state << np.uint32(13)
-            state ^= state >> np.uint32(17)
-            state ^= state << np.uint32(5)
-            other = np.int64((np.uint64(state) * np.uint64(item + 1)) >> np.uint64(32))
-            order[item], order[other] = order[other], order[item]
-        high[:] = -np.inf
-        low[:] = np.inf
-        for item in range(rows):
-            row = order[item]
-            begin, end = starts[row], starts[row + 1]
-            for lane in range(lanes):
-                margin[lane] = bias[lane]
-            place = begin
-            while place + 4 <= end:
-                a, b, c, d = (
-                    weights[local[place]],
-                    weights[local[place + 1]],
-                    weights[local[place + 2]],
-                    weights[local[place + 3]],
-                )
-                p, q, r, s = values[place], values[place + 1], values[place + 2], values[place + 3]
-                for lane in range(lanes):
-                    margin[lane] += p * a[lane] + q * b[lane] + r * c[lane] + s * d[lane]
-                place += 4
-            while place < end:
-                a = weights[local[place]]
-                p = values[place]
-                for lane in range(lanes):
-                    margin[lane] += p * a[lane]
-                place += 1
-            own, sign = alpha[row], signs[row]
-            extra = diagonal + single_squares[row]
-            scale = np.float32(1.0) / (squares[row] + diagonal)
-            moved = np.float32(0.0)
-            for lane in range(lanes):
-                gradient = sign[lane] * margin[lane] - np.float32(1.0) + own[lane] * extra
-                projected = min(gradient, np.float32(0.0)) if own[lane] <= np.float32(0.0) else gradient
-                high[lane] = max(high[lane], projected)
-                low[lane] = min(low[lane], projected)
-                after = max(own[lane] - projected * scale, np.float32(0.0))
-                change = after - own[lane]
-                own[lane] = after
-                step[lane] = change * sign[lane]
-                moved = max(moved, abs(change))
-            if moved == np.float32(0.0):
-                continue
-            for lane in range(lanes):
-                bias[lane] += step[lane]
-            place = begin
-            while place + 2 <= end:
-                a, b = weights[local[place]], weights[local[place + 1]]
-                p, q = values[place], values[place + 1]
-                for lane in range(lanes):
-                    a[lane] += p * step[lane]
-                    b[lane] += q * step[lane]
-                place += 2
-            while place < end:
-                a = weights[local[place]]
-                p = values[place]
-                for lane in range(lanes):
-                    a[lane] += p * step[lane]
-                place += 1
-        worst = np.float32(0.0)
-        for lane in range(lanes):
-            worst = max(worst, high[lane] - low[lane])
-        if worst <= eps:
+    state = np.uint64(88172645463325252) + np.uint64(seed)
+    for number in range(passes):
+        state = _shuffle(order, state)
+        spread = _sweep_rows(starts, local, values, squares, single_squares, sign, weights, alpha, diagonal, order)
+        going = np.flatnonzero((spread > eps) & (lane_of >= 0))
+        if number == passes - 1:
+            going = going[:0]
+        if len(going) > 0.75 * width:
+            continue  # a copy would cost more than it saves
+        kept = np.zeros(width, dtype=np.bool_)
+        kept[going] = True
+        _keep_lanes(weights, out_weights, kept, lane_of)
+        _keep_lanes(alpha, out_alpha, kept, lane_of)
+        if not len(going):
             break
+        going = _padded(going)
+        weights, alpha, sign = _take_lanes(weights, going), _take_lanes(alpha, going), _take_lanes(sign, going)
+        lane_of = np.array([lane_of[lane] if lane >= 0 else -1 for lane in going])
+        width = len(going)
     for row in range(rows):
         for lane in range(lanes):
-            alpha[row, lane] *= signs[row, lane]
-    return weights, alpha
+            out_alpha[row, lane] *= signs[row, lane]
+    return out_weights, out_alpha
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _sweep_rows(starts, local, values, squares, single_squares, signs, weights, alpha, diagonal, order):  # type: ignore[no-untyped-def]
+    """One pass of dual coordinate descent over the rows in a given order; gives the spread of projected gradients per lane."""
+    lanes = weights.shape[1]
+    margin, step = np.empty(lanes, dtype=np.float32), np.empty(lanes, dtype=np.float32)
+    high, low = np.full(lanes, -np.inf, dtype=np.float32), np.full(lanes, np.inf, dtype=np.float32)
+    bias = weights[weights.shape[0] - 1]
+    for item in range(len(order)):
+        row = order[item]
+        begin, end = starts[row], starts[row + 1]
+        for lane in range(lanes):
+            margin[lane] = bias[lane]
+        place = begin
+        while place + 4 <= end:
+            a, b, c, d = weights[local[place]], weights[local[place + 1]], weights[local[place + 2]], weights[local[place + 3]]
+            p, q, r, s = values[place], values[place + 1], values[place + 2], values[place + 3]
+            for lane in range(lanes):
+                margin[lane] += p * a[lane] + q * b[lane] + r * c[lane] + s * d[lane]
+            place += 4
+        while place < end:
+            a = weights[local[place]]
+            p = values[place]
+            for lane in range(lanes):
+                margin[lane] += p * a[lane]
+            place += 1
+        own, sign = alpha[row], signs[row]
+        extra = diagonal + single_squares[row]
+        scale = RELAXATION / (squares[row] + diagonal)
+        moved = np.float32(0.0)
+        for lane in range(lanes):
+            gradient = sign[lane] * margin[lane] - np.float32(1.0) + own[lane] * extra
+            projected = min(gradient, np.float32(0.0)) if own[lane] <= np.float32(0.0) else gradient
+            high[lane] = max(high[lane], projected)
+            low[lane] = min(low[lane], projected)
+            after = max(own[lane] - projected * scale, np.float32(0.0))
+            change = after - own[lane]
+            own[lane] = after
+            step[lane] = change * sign[lane]
+            moved = max(moved, abs(change))
+        if moved == np.float32(0.0):
+            continue
+        for lane in range(lanes):
+            bias[lane] += step[lane]
+        place = begin
+        while place + 2 <= end:
+            a, b = weights[local[place]], weights[local[place + 1]]
+            p, q = values[place], values[place + 1]
+            for lane in range(lanes):
+                a[lane] += p * step[lane]
+                b[lane] += q * step[lane]
+            place += 2
+        while place < end:
+            a = weights[local[place]]
+            p = values[place]
+            for lane in range(lanes):
+                a[lane] += p * step[lane]
+            place += 1
+    return high - low
+
+
+@njit(cache=True, nogil=True)
+def _padded(lanes):  # type: ignore[no-untyped-def]
+    """Lanes filled up with -1 to a multiple of 8, which vector instructions like; a few lanes stay as they are."""
+    width = len(lanes) if len(lanes) <= 8 else (len(lanes) + 7) // 8 * 8
+    padded = np.full(width, -1, dtype=np.int64)
+    padded[: len(lanes)] = lanes
+    return padded
+
+
+@njit(cache=True, nogil=True)
+def _shuffle(order, state):  # type: ignore[no-untyped-def]
+    """Put an order into another one, in place, and give the generator's next state: xorshift, cheap and the same everywhere."""
+    for item in range(len(order) - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        other = np.int64(((state >> np.uint64(32)) * np.uint64(item + 1)) >> np.uint64(32))
+        order[item], order[other] = order[other], order[item]
+    return state
+
+
+@njit(cache=True, nogil=True)
+def _keep_lanes(matrix, out, going, lane_of):  # type: ignore[no-untyped-def]
+    """Copy the columns of lanes that are done to their place in the result."""
+    for row in range(matrix.shape[0]):
+        for lane in range(matrix.shape[1]):
+            if not going[lane] and lane_of[lane] >= 0:
+                out[row, lane_of[lane]] = matrix[row, lane]
+
+
+@njit(cache=True, nogil=True)
+def _take_lanes(matrix, lanes):  # type: ignore[no-untyped-def]
+    """Some columns of a matrix; zeros for -1. A lane whose signs are 0 stays at weight 0."""
+    taken = np.zeros((matrix.shape[0], len(lanes)), dtype=np.float32)
+    for row in range(matrix.shape[0]):
+        for item in range(len(lanes)):
+            if lanes[item] >= 0:
+                taken[row, item] = matrix[row, lanes[item]]
+    return taken
 
 
 @njit(cache=True, nogil=True)
@@ -174,3 +230,15 @@ def harvest(weights, alpha, own, single_starts, singles, single_values, threshol
                     features[total], columns[total], kept[total] = singles[place], lane, value
                     total += 1
     return features, columns, kept
+
+
+@njit(cache=True, nogil=True)
+def signs_of(indptr, indices, rows, first, last):  # type: ignore[no-untyped-def]
+    """(rows, lanes) +1 where a row belongs to a lane, else -1; lanes are the columns from `first` to `last`."""
+    signs = np.full((len(rows), last - first), -1, dtype=np.float32)
+    for item in range(len(rows)):
+        for place in range(indptr[rows[item]], indptr[rows[item] + 1]):
+            column = indices[place]
+            if first <= column < last:
+                signs[item, column - first] = 1
+    return signs

@@ -1,0 +1,157 @@
+"""Label trees by clustering labels on the documents that have them (SPEC 2.2, 2.3).
+
+Each label is the normalised sum of its documents' features. Balanced spherical 2-means cuts in half again and again (Parabel);
+plain spherical k-means makes many clusters at once (Bonsai). Labels without a document are in no tree.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numba import njit
+from scipy.sparse import csr_array
+
+from labelwise.trees.tree import LabelTree
+
+GAIN = 1e-4  # mean similarity must grow by this much for another round
+ROUNDS = 50
+
+
+def label_vectors(features: csr_array, gold: csr_array) -> csr_array:
+    """(labels, features) unit vectors: the sum of the rows of each label's documents; zero without documents."""
+    sums = csr_array(csr_array(gold.T).astype(np.float32) @ features)
+    sums.sort_indices()
+    lengths = np.sqrt(
+        np.bincount(np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr)), sums.data.astype(np.float64) ** 2, sums.shape[0])
+    )
+    sums.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(sums.indptr)).astype(np.float32)
+    return sums
+
+
+def balanced_tree(vectors: csr_array, *, max_leaf: int = 100, seed: int = 0, threads: int = 1) -> LabelTree:
+    """Halve the labels, sizes differing by at most one, until no part has more than `max_leaf`."""
+    clusters = [np.flatnonzero(np.diff(vectors.indptr)).astype(np.int32)]
+    parents: list[np.ndarray] = []
+    with ThreadPoolExecutor(threads) as pool:
+        while max(map(len, clusters)) > max_leaf:
+            tasks = [(cluster, _number(seed, len(parents), place)) for place, cluster in enumerate(clusters)]
+            halves = list(
+                pool.map(lambda task: _halve(vectors.indptr, vectors.indices, vectors.data, *task, vectors.shape[1]), tasks)
+            )
+            parents.append(np.repeat(np.arange(len(clusters), dtype=np.int32), 2))
+            clusters = [half for pair in halves for half in pair]
+    return _with_labels(parents, clusters)
+
+
+def wide_tree(vectors: csr_array, *, k: int = 100, depth: int = 2, seed: int = 0) -> LabelTree:
+    """Part the labels into up to `k` clusters, `depth` - 1 times over; a cluster of at most `k` labels is not parted further."""
+    clusters = [np.flatnonzero(np.diff(vectors.indptr)).astype(np.int32)]
+    parents: list[np.ndarray] = []
+    for level in range(depth - 1):
+        if all(len(cluster) <= k for cluster in clusters):
+            break
+        parts = [
+            [cluster] if len(cluster) <= k else _part(vectors, cluster, k, _number(seed, level, place))
+            for place, cluster in enumerate(clusters)
+        ]
+        parents.append(np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts]))
+        clusters = [cluster for part in parts for cluster in part]
+    return _with_labels(parents, clusters)
+
+
+def _number(seed: int, level: int, place: int) -> int:
+    """A seed for one cluster, whatever the order of work."""
+    return int(np.random.SeedSequence([seed, level, place]).generate_state(1)[0])
+
+
+def _with_labels(parents: list[np.ndarray], clusters: list[np.ndarray]) -> LabelTree:
+    sizes = [len(cluster) for cluster in clusters]
+    return LabelTree((*parents, np.repeat(np.arange(len(clusters), dtype=np.int32), sizes)), np.concatenate(clusters))
+
+
+@njit(cache=True, nogil=True)
+def _halve(indptr, indices, data, members, seed, width):  # type: ignore[no-untyped-def]
+    """Two halves of a cluster by balanced spherical 2-means."""
+    size = len(members)
+    np.random.seed(seed)
+    first = np.random.randint(size)
+    second = (first + 1 + np.random.randint(size - 1)) % size
+    centres = np.zeros((width, 2), dtype=np.float32)
+    for side, chosen in enumerate((first, second)):
+        for place in range(indptr[members[chosen]], indptr[members[chosen] + 1]):
+            centres[indices[place], side] = data[place]
+    near = np.empty((size, 2), dtype=np.float32)
+    before = np.float32(-2.0)
+    order = np.arange(size)
+    half = (size + 1) // 2
+    for _ in range(ROUNDS):
+        for item in range(size):
+            one, other = np.float32(0.0), np.float32(0.0)
+            for place in range(indptr[members[item]], indptr[members[item] + 1]):
+                centre = centres[indices[place]]
+                one += centre[0] * data[place]
+                other += centre[1] * data[place]
+            near[item, 0], near[item, 1] = one, other
+        order = np.argsort(near[:, 1] - near[:, 0], kind="mergesort")
+        total = np.float32(0.0)
+        for rank in range(size):
+            total += near[order[rank], 0 if rank < half else 1]
+        if total / size - before < GAIN:
+            break
+        before = total / size
+        centres[:] = 0
+        for rank in range(size):
+            row, side = members[order[rank]], 0 if rank < half else 1
+            for place in range(indptr[row], indptr[row + 1]):
+                centres[indices[place], side] += data[place]
+        one, other = np.float32(0.0), np.float32(0.0)
+        for feature in range(width):
+            one += centres[feature, 0] ** 2
+            other += centres[feature, 1] ** 2
+        for feature in range(width):
+            centres[feature, 0] /= np.sqrt(one)
+            centres[feature, 1] /= np.sqrt(other)
+    return members[np.sort(order[:half])], members[np.sort(order[half:])]
+
+
+def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
+    """Clusters of a set of labels by spherical k-means; single labels join their next cluster, empty clusters fall away."""
+    own = csr_array(vectors[members])
+    random = np.random.default_rng(seed)
+    centres = csr_array(own[np.sort(random.choice(len(members), k, replace=False))])
+    before, choice = -2.0, np.zeros(len(members), dtype=np.int64)
+    near = np.zeros((len(members), k), dtype=np.float32)
+    for _ in range(ROUNDS):
+        near = _near(own.indptr, own.indices, own.data, np.ascontiguousarray(centres.toarray().T))
+        choice = np.where(near.max(axis=1) > 0, near.argmax(axis=1), 0)
+        mean = float(near[np.arange(len(members)), choice].mean())
+        if mean - before < GAIN:
+            break
+        before = mean
+        centres = label_vectors(
+            own, csr_array((np.ones(len(members), dtype=bool), (np.arange(len(members)), choice)), shape=(len(members), k))
+        )
+    sizes = np.bincount(choice, minlength=k)
+    for item in np.flatnonzero(sizes[choice] == 1):
+        others = np.where(sizes > 0, near[item], -np.inf)
+        others[choice[item]] = -np.inf
+        if sizes[choice[item]] == 1 and np.isfinite(others.max()):
+            sizes[choice[item]] = 0
+            choice[item] = int(others.argmax())
+            sizes[choice[item]] += 1
+    return [members[choice == cluster] for cluster in np.flatnonzero(sizes)]
+
+
+@njit(cache=True, nogil=True)
+def _near(indptr, indices, data, centres):  # type: ignore[no-untyped-def]
+    """(labels, clusters) cosine of each label with each centre; centres are (features, clusters)."""
+    near = np.zeros((len(indptr) - 1, centres.shape[1]), dtype=np.float32)
+    for item in range(len(indptr) - 1):
+        row = near[item]
+        for place in range(indptr[item], indptr[item + 1]):
+            centre = centres[indices[place]]
+            value = data[place]
+            for cluster in range(len(row)):
+                row[cluster] += value * centre[cluster]
+    return near
