@@ -15,7 +15,7 @@ from tree_floor import pecos_tree
 from tree_measure import BEAM, System, main
 
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
-from labelwise.trees.model import TreeModel, train_tree
+from labelwise.trees.model import TreeModel, mean_scores, train_tree
 from labelwise.trees.tree import LabelTree
 
 WARM = 500  # documents of the training that brings the kernels in
@@ -26,8 +26,8 @@ class Ours:
 
     engines: tuple[str, ...] = ("",)
 
-    def __init__(self, kind: str, trees: int = 1, discount: float = 1.0) -> None:
-        self.kind, self.trees, self.discount = kind, trees, discount
+    def __init__(self, kind: str, trees: int = 1, **search: float) -> None:
+        self.kind, self.trees, self.search = kind, trees, search
 
     def prepare(self, features: csr_matrix, gold: csr_matrix, folder: Path, threads: int) -> None:
         self.folder, self.features, self.gold = folder, csr_array(features), csr_array(gold.astype(bool))
@@ -54,28 +54,31 @@ class Ours:
             tree = pecos_tree(self.folder.parent / "pecos")
             return lambda seed: tree
         vectors = label_vectors(self.features, self.gold)
-        if self.kind == "balanced":
-            return lambda seed: balanced_tree(vectors, seed=seed, threads=threads)
-        return lambda seed: wide_tree(vectors, seed=seed)
+        if self.kind == "wide":
+            return lambda seed: wide_tree(vectors, seed=seed, threads=threads)
+        branching = 16 if self.kind == "balanced-16" else 2
+        return lambda seed: balanced_tree(vectors, branching=branching, seed=seed, threads=threads)
 
     def save(self, folder: Path) -> None:
         for number, model in enumerate(self.models):
-            (folder / str(number)).mkdir(exist_ok=True)
-            model.save(folder / str(number))
+            np.savez_compressed(folder / f"tree-{number}.npz", **model.arrays())
 
     def load(self, folder: Path, engine: str, threads: int) -> None:
-        self.models = [TreeModel.load(folder / str(number)) for number in range(self.trees)]
+        self.models = []
+        for number in range(self.trees):
+            with np.load(folder / f"tree-{number}.npz", allow_pickle=False) as stored:
+                self.models.append(TreeModel.from_arrays({name: stored[name] for name in stored.files}))
 
     def predict(self, features: csr_matrix, top: int, threads: int) -> csr_array:
-        found = [model.predict(features, beam=BEAM, discount=self.discount, threads=threads) for model in self.models]
-        return found[0] if self.trees == 1 else sum(found[1:], found[0]) / np.float32(self.trees)
+        return mean_scores([model.predict(features, beam=BEAM, threads=threads, **self.search) for model in self.models])
 
     def scores(self, answer: csr_array) -> csr_matrix:
         return csr_matrix(answer)
 
 
 SYSTEMS: dict[str, System] = {
-    "labelwise-pecos-tree": Ours("pecos"),
+    "labelwise-pecos-tree": Ours("pecos", power=3),  # with PECOS' own score, exp(-hinge³)
+    "labelwise-16-ary-1": Ours("balanced-16", power=3),
     "labelwise-parabel-1": Ours("balanced"),
     "labelwise-parabel-3": Ours("balanced", trees=3),
     "labelwise-bonsai-1": Ours("wide", discount=0.98),

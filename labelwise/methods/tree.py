@@ -11,7 +11,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -57,6 +57,8 @@ class TreeSettings(LinearSettings):
     """Trees whose scores are averaged."""
     beam: Annotated[int, Range(1, 1000)] = 10
     """Nodes that are kept on each level."""
+    power: Annotated[int, Range(2, 3)] = 2
+    """A node's score is exp(-max(0, 1 - margin)^power); the paper has 2."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class ParabelSettings(TreeSettings):
 
     leaf: Annotated[int, Range(1, 10_000)] = 100
     """Most labels of a leaf."""
+    branching: Literal[2, 4, 8, 16, 32] = 2
+    """Children of a node; the paper has 2, more make training faster."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class _Forest:
         with model_folder(folder, self, fitted(self, self._labels), force=force) as draft:
             self._features.save(draft)
             for number, model in enumerate(self._trees):
-                np.savez(draft / f"tree-{number}.npz", **model.arrays())  # type: ignore[arg-type]
+                np.savez_compressed(draft / f"tree-{number}.npz", **model.arrays())  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -158,7 +162,7 @@ class _Forest:
         return self.settings.threads or os.cpu_count() or 1
 
     def _search(self) -> dict[str, Any]:
-        return {"beam": getattr(self.settings, "beam", 1), "discount": getattr(self.settings, "discount", 1.0)}
+        return {name: getattr(self.settings, name) for name in ("beam", "discount", "power") if hasattr(self.settings, name)}
 
     def _train(self, rows: csr_array, gold: csr_array, number: int, progress: Progress) -> TreeModel:
         given = self.settings
@@ -182,7 +186,9 @@ class _Forest:
         if self.work is None:
             return None
         settings = {
-            name: value for name, value in asdict(self.settings).items() if name not in ("threads", "trees", "beam", "discount")
+            name: value
+            for name, value in asdict(self.settings).items()
+            if name not in ("threads", "trees", "beam", "discount", "power")
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for array in (rows.indptr, rows.indices, rows.data, gold.indptr, gold.indices):
@@ -197,7 +203,13 @@ class Parabel(_Forest):
     Settings: ClassVar[type] = ParabelSettings
 
     def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
-        return balanced_tree(label_vectors(features, gold), max_leaf=self.settings.leaf, seed=seed, threads=self._threads)
+        return balanced_tree(
+            label_vectors(features, gold),
+            max_leaf=self.settings.leaf,
+            branching=self.settings.branching,
+            seed=seed,
+            threads=self._threads,
+        )
 
 
 class Bonsai(_Forest):
@@ -207,7 +219,9 @@ class Bonsai(_Forest):
     Settings: ClassVar[type] = BonsaiSettings
 
     def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
-        return wide_tree(label_vectors(features, gold), k=self.settings.clusters, depth=self.settings.depth, seed=seed)
+        return wide_tree(
+            label_vectors(features, gold), k=self.settings.clusters, depth=self.settings.depth, seed=seed, threads=self._threads
+        )
 
 
 class Linear(_Forest):

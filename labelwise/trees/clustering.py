@@ -7,6 +7,7 @@ plain spherical k-means makes many clusters at once (Bonsai). Labels without a d
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -16,35 +17,37 @@ from labelwise.trees.tree import LabelTree
 
 GAIN = 1e-4  # mean similarity must grow by this much for another round
 ROUNDS = 50
+LARGEST = 512  # values of a label's vector that clustering looks at: the small ones cost time and change little
 
 
 def label_vectors(features: csr_array, gold: csr_array) -> csr_array:
-    """(labels, features) unit vectors: the sum of the rows of each label's documents; zero without documents."""
+    """(labels, features) unit vectors: the largest values of the sum of each label's documents; zero without documents."""
     sums = csr_array(csr_array(gold.T).astype(np.float32) @ features)
-    sums.sort_indices()
-    lengths = np.sqrt(
-        np.bincount(np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr)), sums.data.astype(np.float64) ** 2, sums.shape[0])
-    )
-    sums.data /= np.repeat(np.where(lengths > 0, lengths, 1), np.diff(sums.indptr)).astype(np.float32)
-    return sums
+    return _unit(csr_array(_largest(sums.indptr, sums.indices, sums.data, LARGEST), shape=sums.shape))
 
 
-def balanced_tree(vectors: csr_array, *, max_leaf: int = 100, seed: int = 0, threads: int = 1) -> LabelTree:
-    """Halve the labels, sizes differing by at most one, until no part has more than `max_leaf`."""
+def balanced_tree(vectors: csr_array, *, max_leaf: int = 100, branching: int = 2, seed: int = 0, threads: int = 1) -> LabelTree:
+    """Halve the labels, sizes differing by at most one, until no part has more than `max_leaf`.
+
+    With a `branching` of 4, 8, 16 … only every second, third, fourth level of halves becomes a level of the tree.
+    """
     clusters = [np.flatnonzero(np.diff(vectors.indptr)).astype(np.int32)]
-    parents: list[np.ndarray] = []
+    halvings = 0
     with ThreadPoolExecutor(threads) as pool:
         while max(map(len, clusters)) > max_leaf:
-            tasks = [(cluster, _number(seed, len(parents), place)) for place, cluster in enumerate(clusters)]
+            tasks = [(cluster, _number(seed, halvings, place)) for place, cluster in enumerate(clusters)]
             halves = list(
                 pool.map(lambda task: _halve(vectors.indptr, vectors.indices, vectors.data, *task, vectors.shape[1]), tasks)
             )
-            parents.append(np.repeat(np.arange(len(clusters), dtype=np.int32), 2))
             clusters = [half for pair in halves for half in pair]
+            halvings += 1
+    step = branching.bit_length() - 1
+    kept = [0, *range(halvings, 0, -step)[::-1]]
+    parents = [(np.arange(2**level) >> (level - above)).astype(np.int32) for above, level in pairwise(kept)]
     return _with_labels(parents, clusters)
 
 
-def wide_tree(vectors: csr_array, *, k: int = 100, depth: int = 2, seed: int = 0) -> LabelTree:
+def wide_tree(vectors: csr_array, *, k: int = 100, depth: int = 2, seed: int = 0, threads: int = 1) -> LabelTree:
     """Part the labels into up to `k` clusters, `depth` - 1 times over; a cluster of at most `k` labels is not parted further."""
     clusters = [np.flatnonzero(np.diff(vectors.indptr)).astype(np.int32)]
     parents: list[np.ndarray] = []
@@ -52,7 +55,7 @@ def wide_tree(vectors: csr_array, *, k: int = 100, depth: int = 2, seed: int = 0
         if all(len(cluster) <= k for cluster in clusters):
             break
         parts = [
-            [cluster] if len(cluster) <= k else _part(vectors, cluster, k, _number(seed, level, place))
+            [cluster] if len(cluster) <= k else _part(vectors, cluster, k, _number(seed, level, place), threads)
             for place, cluster in enumerate(clusters)
         ]
         parents.append(np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts]))
@@ -115,7 +118,7 @@ def _halve(indptr, indices, data, members, seed, width):  # type: ignore[no-unty
     return members[np.sort(order[:half])], members[np.sort(order[half:])]
 
 
-def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int) -> list[np.ndarray]:
+def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int, threads: int) -> list[np.ndarray]:
     """Clusters of a set of labels by spherical k-means; single labels join their next cluster, empty clusters fall away."""
     own = csr_array(vectors[members])
     random = np.random.default_rng(seed)
@@ -123,15 +126,14 @@ def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int) -> list[np
     before, choice = -2.0, np.zeros(len(members), dtype=np.int64)
     near = np.zeros((len(members), k), dtype=np.float32)
     for _ in range(ROUNDS):
-        near = _near(own.indptr, own.indices, own.data, np.ascontiguousarray(centres.toarray().T))
+        near = _all_near(own, np.ascontiguousarray(centres.toarray().T), threads)
         choice = np.where(near.max(axis=1) > 0, near.argmax(axis=1), 0)
         mean = float(near[np.arange(len(members)), choice].mean())
         if mean - before < GAIN:
             break
         before = mean
-        centres = label_vectors(
-            own, csr_array((np.ones(len(members), dtype=bool), (np.arange(len(members)), choice)), shape=(len(members), k))
-        )
+        chosen = csr_array((np.ones(len(members), dtype=np.float32), (choice, np.arange(len(members)))), shape=(k, len(members)))
+        centres = _unit(csr_array(chosen @ own))
     sizes = np.bincount(choice, minlength=k)
     for item in np.flatnonzero(sizes[choice] == 1):
         others = np.where(sizes > 0, near[item], -np.inf)
@@ -141,6 +143,41 @@ def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int) -> list[np
             choice[item] = int(others.argmax())
             sizes[choice[item]] += 1
     return [members[choice == cluster] for cluster in np.flatnonzero(sizes)]
+
+
+def _all_near(vectors: csr_array, centres: np.ndarray, threads: int) -> np.ndarray:
+    """(labels, clusters) cosine of each label with each centre, on threads."""
+    edges = np.linspace(0, vectors.shape[0], threads + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
+        parts = pool.map(
+            lambda part: _near(vectors.indptr[part[0] : part[1] + 1], vectors.indices, vectors.data, centres), pairwise(edges)
+        )
+        return np.concatenate(list(parts))
+
+
+def _unit(vectors: csr_array) -> csr_array:
+    """Rows divided by their length."""
+    sizes = np.diff(vectors.indptr)
+    squares = np.bincount(np.repeat(np.arange(len(sizes)), sizes), vectors.data.astype(np.float64) ** 2, len(sizes))
+    vectors.data = vectors.data / np.repeat(np.sqrt(np.where(squares > 0, squares, 1)), sizes).astype(np.float32)
+    return vectors
+
+
+@njit(cache=True, nogil=True)
+def _largest(indptr, indices, data, keep):  # type: ignore[no-untyped-def]
+    """Data, indices and row starts of the `keep` largest values of each row, and those equal to the last of them."""
+    starts = np.zeros(len(indptr), dtype=indptr.dtype)
+    out_indices, out_data = np.empty(len(indices), dtype=indices.dtype), np.empty(len(data), dtype=data.dtype)
+    filled = 0
+    for row in range(len(indptr) - 1):
+        own = data[indptr[row] : indptr[row + 1]]
+        floor = np.partition(own, len(own) - keep)[len(own) - keep] if len(own) > keep else np.float32(-np.inf)
+        for place in range(indptr[row], indptr[row + 1]):
+            if data[place] >= floor:
+                out_indices[filled], out_data[filled] = indices[place], data[place]
+                filled += 1
+        starts[row + 1] = filled
+    return out_data[:filled], out_indices[:filled], starts
 
 
 @njit(cache=True, nogil=True)

@@ -56,8 +56,11 @@ class TreeModel:
         number = max(threads, features.shape[0] // PART) if features.shape[0] > PART else 1
         steps = np.linspace(0, features.shape[0], number + 1).astype(np.int64)
         parts = list(pairwise(steps.tolist()))
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(lambda part: self._search(features, *part, beam, discount, power), parts))
+        if len(parts) == 1:  # making threads would take longer than one document does
+            found = [self._search(features, *parts[0], beam, discount, power)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(lambda part: self._search(features, *part, beam, discount, power), parts))
         indptr = np.cumsum(np.concatenate([[0], *(np.diff(starts) for starts, _, _ in found)]))
         small = np.int32 if indptr[-1] < 2**31 else np.int64
         columns = np.concatenate([columns for _, columns, _ in found]) if len(found) > 1 else found[0][1]
