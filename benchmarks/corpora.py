@@ -7,7 +7,7 @@ from record import data_folders, record, stopwatch
 import labelwise
 from labelwise.registry import make_method
 
-METHODS = ("prior", "lexical")
+METHODS = ("prior", "lexical", "parabel", "bonsai", "linear")
 SHOWN = (
     "documents",
     "words_mean",

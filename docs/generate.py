@@ -248,6 +248,63 @@ def _worlds(lines: list[dict[str, Any]]) -> list[str]:
     return ["## Made worlds", table(("guideline", "documents", "labels", "seconds", "peak GiB", "GAP", "the paper's"), rows), ""]
 
 
+def _trees(lines: list[dict[str, Any]]) -> list[str]:
+    parts = [
+        "## Label trees beside the ones people use today",
+        "Same matrices, same cores, one run; ours and PECOS are medians of several rounds, the others ran once. Documents per second: the",
+        "fastest of the ways to predict that a system has, all labels its beam reaches. RP@k / nDCG@k × 100, ties pessimistic.",
+        "",
+    ]
+    heads = (
+        "system",
+        "trees",
+        "train, s",
+        "of that tree, s",
+        "peak MB (training alone)",
+        "model MB",
+        "documents/s",
+        "one document, ms",
+        "cold start, s",
+    )
+    for corpus in dict.fromkeys(line["corpus"] for line in lines):
+        own = [line for line in lines if line["corpus"] == corpus]
+        groups = [group for group in own[0]["groups"] if group != "zero"]
+        rows = []
+        for line in own:
+            ways = line["engines"].values()
+            rows.append(
+                (
+                    line["method"],
+                    line["trees"],
+                    f"{line['train_seconds']:.1f}",
+                    f"{line['tree_seconds']:.1f}" if "tree_seconds" in line else "not told",
+                    f"{line['peak_mb']:,.0f} ({line['extra_mb']:,.0f})",
+                    f"{line['model_mb']:,.0f}",
+                    f"{max(way['documents_per_second'] for way in ways):,.0f}",
+                    f"{min(way['one_document_ms'] for way in ways):.2f}",
+                    f"{line['cold_start_seconds']:.1f}" if "cold_start_seconds" in line else "cannot load",
+                    *(_pair(line, group) for group in groups),
+                )
+            )
+        title = f"### {corpus}, {own[0]['threads']} threads, k = {own[0]['k']}"
+        parts += [title, table((*heads, *groups), rows), ""]
+    return parts
+
+
+def _floor(lines: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            line["corpus"],
+            f"{line['gb_per_pass']:.2f} GB ({line['read_seconds_per_pass']:.3f} s)",
+            f"{line['pairs_per_pass'] / 1e9:.2f} billion ({line['arithmetic_seconds_per_pass']:.2f} s)",
+            ", ".join(f"{name} {seconds:.1f} s" for name, seconds in line["solve_seconds"].items()),
+        )
+        for line in lines
+    ]
+    heads = ("corpus", "rows read in a pass", "value × classifier pairs of a pass", "all passes together, measured")
+    return ["## The floor: what one pass over PECOS' tree must do, at this machine's speed", table(heads, rows), ""]
+
+
 def _plainly(title: str, *keys: str) -> Any:
     def show(lines: list[dict[str, Any]]) -> list[str]:
         rows = [tuple(line[key] for key in keys) for line in lines]
@@ -272,6 +329,29 @@ SECTIONS = {
         "peak_gib_after_reading",
         "pass_seconds",
         "peak_gib",
+    ),
+    "trees": _trees,
+    "trees-floor": _floor,
+    "trees-scale": _plainly(
+        "How training grows: one 16-ary tree, 1–5-grams, features included",
+        "documents",
+        "labels",
+        "words",
+        "seconds",
+        "peak_gib",
+        "before_gib",
+        "documents_per_second_from_text",
+    ),
+    "machine": _plainly("Memory and arithmetic of the machine", "method", "read_gb_s", "copy_gb_s", "add_gb_s", "gflops"),
+    "tfidf": _plainly(
+        "TF-IDF beside scikit-learn's TfidfVectorizer, on crs",
+        "ngrams",
+        "pattern",
+        "seconds",
+        "sklearn_seconds",
+        "ratio",
+        "peak_gib",
+        "sklearn_peak_gib",
     ),
     "help": _plainly("`labelwise --help`", "cpu_seconds"),
     "skos": _plainly("A SKOS thesaurus in Turtle", "megabytes", "labels", "seconds"),

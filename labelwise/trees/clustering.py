@@ -77,6 +77,8 @@ def _with_labels(parents: list[np.ndarray], clusters: list[np.ndarray]) -> Label
 def _halve(indptr, indices, data, members, seed, width):  # type: ignore[no-untyped-def]
     """Two halves of a cluster by balanced spherical 2-means."""
     size = len(members)
+    if size < 2:  # its sisters are larger, and all leaves share a depth
+        return members, members[:0]
     np.random.seed(seed)
     first = np.random.randint(size)
     second = (first + 1 + np.random.randint(size - 1)) % size
