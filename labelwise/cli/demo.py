@@ -9,7 +9,7 @@ import typer
 
 from labelwise.cli.options import Force
 
-METHODS = ("prior", "lexical")
+METHODS = ("prior", "lexical", "bonsai")
 
 
 def demo(
