@@ -15,7 +15,7 @@ from tree_floor import pecos_tree
 from tree_measure import BEAM, System, main
 
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
-from labelwise.trees.model import TreeModel, mean_scores, train_tree
+from labelwise.trees.model import TreeModel, predict, train_tree
 from labelwise.trees.tree import LabelTree
 
 WARM = 500  # documents of the training that brings the kernels in
@@ -70,7 +70,7 @@ class Ours:
                 self.models.append(TreeModel.from_arrays({name: stored[name] for name in stored.files}))
 
     def predict(self, features: csr_matrix, top: int, threads: int) -> csr_array:
-        return mean_scores([model.predict(features, beam=BEAM, threads=threads, **self.search) for model in self.models])
+        return predict(self.models, features, beam=BEAM, threads=threads, **self.search)
 
     def scores(self, answer: csr_array) -> csr_matrix:
         return csr_matrix(answer)

@@ -63,6 +63,11 @@ def test_the_words_of_a_label_speak_for_it(model, world):
     assert model.explain(document, Label("never-seen", "x")).spans == ()
 
 
+def test_logistic_trees_learn_as_well(world):
+    model = make_method("parabel", {"loss": "logistic", "cost": 10.0, "trees": 1, "features": {"ngrams": 1}}).fit(world.train)
+    assert evaluate(model, world).groups["all"]["rp@5"] > 0.6
+
+
 def test_no_label_in_training_is_an_error():
     labels = LabelSet([Label("a", "a")])
     with pytest.raises(BadCorpus, match="no training document of 'corpus' has a label"):

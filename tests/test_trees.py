@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csc_array, csr_array
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from labelwise.datasets.worlds import make_world
 from labelwise.features.tfidf import Tfidf, TfidfSettings
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
-from labelwise.trees.model import TreeModel, mean_scores, train_tree
+from labelwise.trees.model import TreeModel, predict, train_tree
 from labelwise.trees.tree import LabelTree
 
 
@@ -112,6 +113,35 @@ def test_weights_are_those_of_linear_svc(seed):
         assert ours == pytest.approx(oracle.coef_[0], abs=2e-3)
 
 
+@given(st.integers(0, 30), st.sampled_from([0.3, 1.0, 20.0]))
+@settings(max_examples=12)
+def test_logistic_weights_are_those_of_logistic_regression(seed, cost):
+    features, gold = random_data(seed, 40, 10, 2)
+    features = csr_array(np.hstack([features.toarray(), np.eye(40)[:, :15] * 0.5]).astype(np.float32))
+    model = train_tree(features, gold, flat(2), C=cost, eps=1e-4, passes=3000, threshold=0.0, logistic=True)
+    with_bias = np.hstack([features.toarray(), np.ones((40, 1))])
+    for label in range(2):
+        oracle = LogisticRegression(C=cost, tol=1e-9, max_iter=10_000, fit_intercept=False).fit(
+            with_bias, gold.toarray()[:, label]
+        )
+        ours = np.zeros(features.shape[1] + 1)
+        for feature, weight in model.weights(0, 0, label).items():
+            ours[feature] = weight
+        ours[-1] = model.layers[0].bias[label]
+        assert ours == pytest.approx(oracle.coef_[0], abs=5e-3)
+    scores = model.predict(features, power=0).toarray()
+    assert scores == pytest.approx(oracle_scores(model, with_bias), abs=1e-4)
+
+
+def oracle_scores(model: TreeModel, rows: np.ndarray) -> np.ndarray:
+    weights = np.zeros((rows.shape[1], model.labels))
+    for label in range(model.labels):
+        for feature, weight in model.weights(0, 0, label).items():
+            weights[feature, label] = weight
+    weights[-1] = model.layers[0].bias
+    return 1 / (1 + np.exp(-rows @ weights))
+
+
 def test_training_does_not_depend_on_threads_or_on_how_lanes_are_cut(data, monkeypatch):
     import labelwise.trees.model as module
 
@@ -208,8 +238,6 @@ def test_a_model_is_its_arrays(data):
 
 
 def test_the_mean_of_trees_counts_what_a_tree_did_not_reach_as_0(data):
-    parts = [
-        train_tree(*data, balanced_tree(label_vectors(*data), max_leaf=20, seed=seed)).predict(data[0], beam=2)
-        for seed in range(3)
-    ]
-    assert mean_scores(parts).toarray() == pytest.approx(sum(part.toarray() for part in parts) / 3, abs=1e-6)
+    models = [train_tree(*data, balanced_tree(label_vectors(*data), max_leaf=20, seed=seed)) for seed in range(3)]
+    parts = [model.predict(data[0], beam=2).toarray() for model in models]
+    assert predict(models, data[0], beam=2).toarray() == pytest.approx(sum(parts) / 3, abs=1e-6)

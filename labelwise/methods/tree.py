@@ -26,7 +26,7 @@ from labelwise.scores import Scores
 from labelwise.settings import Range
 from labelwise.storage import write_bytes
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
-from labelwise.trees.model import TreeModel, mean_scores, train_tree
+from labelwise.trees.model import TreeModel, predict, train_tree
 from labelwise.trees.tree import LabelTree
 
 
@@ -34,6 +34,8 @@ from labelwise.trees.tree import LabelTree
 class LinearSettings:
     """What all linear methods have in common."""
 
+    loss: Literal["squared-hinge", "logistic"] = "squared-hinge"
+    """What a mistake costs."""
     cost: Annotated[float, Range(1e-3, 1e3, log=True)] = 1.0
     """C, the weight of mistakes against that of large weights."""
     eps: Annotated[float, Range(1e-4, 1.0, log=True)] = 0.1
@@ -114,7 +116,7 @@ class _Forest:
         """Sparse scores of the labels that the beam reaches."""
         known = fitted(self, self._labels)
         rows = self._features.transform(document.text for document in corpus)
-        scores = mean_scores([model.predict(rows, threads=self._threads, **self._search()) for model in self._trees])
+        scores = predict(self._trees, rows, threads=self._threads, **self._search())
         return Scores(_moved(scores, known, corpus.labels), corpus.labels)
 
     def explain(self, document: Document, label: Label) -> Explanation:
@@ -162,7 +164,8 @@ class _Forest:
         return self.settings.threads or os.cpu_count() or 1
 
     def _search(self) -> dict[str, Any]:
-        return {name: getattr(self.settings, name) for name in ("beam", "discount", "power") if hasattr(self.settings, name)}
+        chosen = {name: getattr(self.settings, name) for name in ("beam", "discount", "power") if hasattr(self.settings, name)}
+        return chosen | ({"power": 0} if self.settings.loss == "logistic" else {})
 
     def _train(self, rows: csr_array, gold: csr_array, number: int, progress: Progress) -> TreeModel:
         given = self.settings
@@ -172,9 +175,19 @@ class _Forest:
                 return TreeModel.from_arrays({name: stored[name] for name in stored.files})
         tree = self._make_tree(rows, gold, given.seed + number)
         model = train_tree(
-            rows, gold, tree, C=given.cost, eps=given.eps, passes=given.passes, threshold=given.prune, threads=self._threads,
-            seed=given.seed + number, progress=progress, task=f"train tree {number + 1} of {self._number}",
-        )  # fmt: skip
+            rows,
+            gold,
+            tree,
+            C=given.cost,
+            eps=given.eps,
+            passes=given.passes,
+            logistic=given.loss == "logistic",
+            threshold=given.prune,
+            threads=self._threads,
+            seed=given.seed + number,
+            progress=progress,
+            task=f"train tree {number + 1} of {self._number}",
+        )
         if kept is not None:
             buffer = BytesIO()
             np.savez(buffer, **model.arrays())  # type: ignore[arg-type]

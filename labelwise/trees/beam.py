@@ -72,7 +72,10 @@ def expand(starts, columns, values, nodes, scores, children, chunks, rows, lanes
             for lane in range(width):
                 short = max(np.float32(0.0), np.float32(1.0) - margin[lane])
                 sure = SURE / (np.float32(1.0) + max(margin[lane], np.float32(1.0)))
-                out[lane] = above - sure - (short * short if power == 2 else short * short * short)
+                if power == 0:
+                    out[lane] = above - np.log(np.float32(1.0) + np.exp(-margin[lane]))
+                else:
+                    out[lane] = above - sure - (short * short if power == 2 else short * short * short)
         begin = ends[node]
     return logs
 

@@ -50,22 +50,11 @@ class TreeModel:
     def predict(
         self, features: csr_array, *, beam: int = 10, discount: float = 1.0, power: int = 2, threads: int = 1
     ) -> csr_array:
-        """(documents, labels) scores from 0 to 1 of the labels that the beam reaches."""
-        if not self._maps:
-            self._maps.extend(bitmaps(layer.chunks, layer.features, self.features) for layer in self.layers)
-        number = max(threads, features.shape[0] // PART) if features.shape[0] > PART else 1
-        steps = np.linspace(0, features.shape[0], number + 1).astype(np.int64)
-        parts = list(pairwise(steps.tolist()))
-        if len(parts) == 1:  # making threads would take longer than one document does
-            found = [self._search(features, *parts[0], beam, discount, power)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(lambda part: self._search(features, *part, beam, discount, power), parts))
-        indptr = np.cumsum(np.concatenate([[0], *(np.diff(starts) for starts, _, _ in found)]))
-        small = np.int32 if indptr[-1] < 2**31 else np.int64
-        columns = np.concatenate([columns for _, columns, _ in found]) if len(found) > 1 else found[0][1]
-        values = np.concatenate([values for _, _, values in found]) if len(found) > 1 else found[0][2]
-        return csr_array((values, columns, indptr.astype(small)), shape=(features.shape[0], self.labels))
+        """(documents, labels) scores from 0 to 1 of the labels that the beam reaches.
+
+        A child's log-score is -max(0, 1 - margin)^power, or with a power of 0, for logistic classifiers, -log(1 + exp(-margin)).
+        """
+        return predict([self], features, beam=beam, discount=discount, power=power, threads=threads)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything as named arrays, to be saved."""
@@ -111,19 +100,67 @@ class TreeModel:
         mine = layer.lanes[span] == child - self.tree.children(level)[node]
         return dict(zip(features[mine].tolist(), layer.values[span][mine].tolist(), strict=True))
 
-    def _search(
+    def search(
         self, features: csr_array, first: int, last: int, beam: int, discount: float, power: int
-    ) -> tuple[np.ndarray, ...]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row starts, labels and scores of everything that the beam reaches for some consecutive documents."""
         places = features.indptr[first : last + 1].astype(np.int64)
         rows = places - places[0], features.indices[places[0] : places[-1]], features.data[places[0] : places[-1]]
         nodes, scores = np.zeros((last - first, 1), dtype=np.int32), np.zeros((last - first, 1), dtype=np.float32)
-        for level, (layer, maps) in enumerate(zip(self.layers, self._maps, strict=True)):
+        for level, (layer, maps) in enumerate(zip(self.layers, self._bitmaps(), strict=True)):
             children = self.tree.children(level)
             weights = layer.chunks, layer.rows, layer.lanes, layer.values, layer.bias, *maps
             logs = expand(*rows, nodes, scores, children, *weights, np.float32(discount if level else 1.0), power)
             if level < len(self.layers) - 1:
                 nodes, scores = best(nodes, logs, children, beam)
-        return reached(nodes, logs, children, self.tree.labels)
+        found: tuple[np.ndarray, np.ndarray, np.ndarray] = reached(nodes, logs, children, self.tree.labels)
+        return found
+
+    def _bitmaps(self) -> list[Any]:
+        if not self._maps:
+            self._maps.extend(bitmaps(layer.chunks, layer.features, self.features) for layer in self.layers)
+        return self._maps
+
+
+def predict(
+    models: Sequence[TreeModel],
+    features: csr_array,
+    *,
+    beam: int = 10,
+    discount: float = 1.0,
+    power: int = 2,
+    threads: int = 1,
+) -> csr_array:
+    """(documents, labels) the mean of the scores of several trees; a label that a tree does not reach counts 0 there."""
+    for model in models:
+        model._bitmaps()  # made once, not by every thread
+    labels, documents = models[0].labels, features.shape[0]
+
+    def part(edges: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        found = [model.search(features, *edges, beam, discount, power) for model in models]
+        return found[0] if len(found) == 1 else _average(found, labels)
+
+    number = max(threads, documents // PART) if documents > PART else 1
+    parts = list(pairwise(np.linspace(0, documents, number + 1).astype(np.int64).tolist()))
+    if number == 1:  # making threads would take longer than one document does
+        done = [part(parts[0])]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            done = list(pool.map(part, parts))
+    indptr = np.cumsum(np.concatenate([[0], *(np.diff(starts) for starts, _, _ in done)]))
+    columns, values = (done[0][item] if number == 1 else np.concatenate([one[item] for one in done]) for item in (1, 2))
+    return csr_array((values, columns, indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)), shape=(documents, labels))
+
+
+def _average(
+    found: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], labels: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    offsets = np.cumsum([0, *(len(columns) for _, columns, _ in found[:-1])])
+    starts = np.stack([rows + offset for (rows, _, _), offset in zip(found, offsets, strict=True)])
+    joined: tuple[np.ndarray, np.ndarray, np.ndarray] = average(
+        starts, np.concatenate([columns for _, columns, _ in found]), np.concatenate([values for _, _, values in found]), labels
+    )
+    return joined
 
 
 def train_tree(
@@ -134,6 +171,7 @@ def train_tree(
     C: float = 1.0,
     eps: float = 0.1,
     passes: int = 20,
+    logistic: bool = False,
     threshold: float = 0.1,
     threads: int = 1,
     seed: int = 0,
@@ -158,7 +196,7 @@ def train_tree(
             return _certain()
         rows = _rows(above[level], node).astype(np.int32)
         lanes = first, last, int(starts[level][node])
-        return _train_piece(indptr, features, rows, members[level], lanes, (C, eps, passes, threshold, seed))
+        return _train_piece(indptr, features, rows, members[level], lanes, (C, eps, passes, threshold, seed, logistic))
 
     tasks.sort(reverse=True)  # costliest first, so that no thread is left with a long one at the end
     with ThreadPoolExecutor(threads) as pool:
@@ -193,7 +231,7 @@ def _train_piece(
     settings: tuple[Any, ...],
 ) -> Weights:
     """Train some lanes of one node on the documents that reach it."""
-    cost, eps, passes, threshold, seed = settings
+    cost, eps, passes, threshold, seed, logistic = settings
     first, last, offset = lanes
     own, starts, local, values, single_starts, singles, single_values = localise(
         indptr, features.indices, features.data, rows, features.shape[1]
@@ -204,7 +242,18 @@ def _train_piece(
     for begin, end in _pieces(first, last, BLOCK):
         signs = signs_of(members.indptr, members.indices, rows, begin, end)
         weights, alpha = solve(
-            starts, local, values, squares, single_squares, signs, len(own), cost, np.float32(eps), passes, seed
+            starts,
+            local,
+            values,
+            squares,
+            single_squares,
+            signs,
+            len(own),
+            np.float32(cost),
+            np.float32(eps),
+            passes,
+            seed,
+            logistic,
         )
         feature, lane, value = harvest(weights, alpha, own, single_starts, singles, single_values, np.float32(threshold))
         found.append((feature, lane + np.int32(begin - offset), value))
@@ -255,14 +304,3 @@ def _everybody(members: csr_array) -> csr_array:
 def _rows(columns: Any, node: int) -> np.ndarray:
     found: np.ndarray = columns.indices[columns.indptr[node] : columns.indptr[node + 1]]
     return found
-
-
-def mean_scores(several: Sequence[csr_array]) -> csr_array:
-    """The mean of the scores of several trees; a label that a tree did not reach counts 0 there."""
-    if len(several) == 1:
-        return several[0]
-    offsets = np.cumsum([0, *(matrix.nnz for matrix in several[:-1])])
-    starts = np.stack([matrix.indptr.astype(np.int64) + offset for matrix, offset in zip(several, offsets, strict=True)])
-    columns, values = np.concatenate([m.indices for m in several]), np.concatenate([m.data for m in several])
-    indptr, columns, values = average(starts, columns, values, several[0].shape[1])
-    return csr_array((values, columns, indptr.astype(_smallest(max(2**16, int(indptr[-1]))))), shape=several[0].shape)
