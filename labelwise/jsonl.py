@@ -81,7 +81,7 @@ def read_labels(path: Path | str) -> LabelSet:
     lines: dict[str, int] = {}
     slips: dict[str, list[str]] = {}
     for number, value in read_objects(path):
-        slips |= {key: close for key in value.keys() - LABEL_KEYS if (close := get_close_matches(key, LABEL_KEYS, 1, 0.8))}
+        slips |= {key: get_close_matches(key, LABEL_KEYS, 1, 0.8) for key in value.keys() - LABEL_KEYS - slips.keys()}
         label = Label(
             id=_text(value, "id", path, number),
             name=_text(value, "name", path, number),
@@ -93,7 +93,7 @@ def read_labels(path: Path | str) -> LabelSet:
             raise BadFile(f"{path}:{number}: label id {label.id!r} stands on line {lines[label.id]} already; ids must be unique")
         lines[label.id] = number
         labels.append(label)
-    for key, known in slips.items():
+    for key, known in [(key, known) for key, known in slips.items() if known]:
         warnings.warn(f"{path}: the key {key!r} is passed over; was {known[0]!r} meant?", stacklevel=2)
     if not labels:
         raise BadFile(f"{path}: no labels in it; a label set needs at least one")
