@@ -96,7 +96,7 @@ def run(name: str, folder: Path, peers: str | None, threads: int) -> dict[str, A
     limits = {f"{kind}_NUM_THREADS": str(threads) for kind in ("OMP", "OPENBLAS", "NUMBA", "RAYON")}
     done = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"{name} skipped: {done.stderr.strip().splitlines()[-1]}")
+        print(f"{name} skipped: {(done.stderr.strip().splitlines() or [f'exit code {done.returncode}'])[-1]}")
         return None
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     with stopwatch() as cold:

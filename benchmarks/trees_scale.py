@@ -10,7 +10,7 @@ from labelwise.datasets.worlds import make_world
 from labelwise.registry import make_method
 
 WORDS = 60
-SIZES = [(50_000, 4000), (100_000, 4000), (200_000, 4000), (400_000, 4000), (100_000, 1000), (100_000, 16_000)]
+SIZES = [(50_000, 4000), (100_000, 4000), (200_000, 4000), (50_000, 1000), (50_000, 16_000), (400_000, 4000)]
 
 
 def measure(documents: int, labels: int) -> None:
