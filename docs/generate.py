@@ -251,7 +251,7 @@ def _worlds(lines: list[dict[str, Any]]) -> list[str]:
 def _trees(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         "## Label trees beside the ones people use today",
-        "Same matrices, same cores, one run; ours and PECOS are medians of several rounds, the others ran once. Documents per second: the",
+        "Same matrices, same cores; ours and PECOS take turns and are medians of three rounds, the others ran once. Documents per second: the",
         "fastest of the ways to predict that a system has, all labels its beam reaches. RP@k / nDCG@k × 100, ties pessimistic.",
         "",
     ]
