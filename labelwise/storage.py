@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -235,13 +235,10 @@ def _sweep(path: Path) -> None:
             handle = os.open(draft, os.O_RDONLY)
         except OSError:
             continue
-        try:
+        with suppress(OSError):  # a lock that is held means that somebody is writing
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(draft, ignore_errors=True)
-        except OSError:
-            pass  # somebody is writing it
-        finally:
-            os.close(handle)
+        os.close(handle)
 
 
 def _umask() -> int:
