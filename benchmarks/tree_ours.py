@@ -79,6 +79,7 @@ class Ours:
 SYSTEMS: dict[str, System] = {
     "labelwise-pecos-tree": Ours("pecos", power=3),  # with PECOS' own score, exp(-hinge³)
     "labelwise-16-ary-1": Ours("balanced-16", power=3),
+    "labelwise-16-ary-3": Ours("balanced-16", trees=3, power=3),
     "labelwise-parabel-1": Ours("balanced"),
     "labelwise-parabel-3": Ours("balanced", trees=3),
     "labelwise-bonsai-1": Ours("wide", discount=0.98),

@@ -35,6 +35,7 @@ FEATURES = 200_000
 CORPORA = {"crs-1gram": 1, "crs-5gram": 5, "world-5gram": 5}  # longest n-gram
 PEERS = ("pecos", "pecos-squared", "omikuji-parabel", "omikuji-bonsai", "napkinxc", "libmultilabel")
 ROUNDS = 3  # of ours and PECOS
+LIMIT = 1800  # seconds that one run of one system may take
 
 
 def arguments() -> argparse.Namespace:
@@ -94,7 +95,11 @@ def run(name: str, folder: Path, peers: str | None, threads: int) -> dict[str, A
     out.mkdir(exist_ok=True)
     command = [interpreter, str(HERE / script), name, str(folder), str(out), "--threads", str(threads)]
     limits = {f"{kind}_NUM_THREADS": str(threads) for kind in ("OMP", "OPENBLAS", "NUMBA", "RAYON")}
-    done = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True, check=False, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        print(f"{name} skipped: not done after {LIMIT} s")
+        return None
     if done.returncode:
         print(f"{name} skipped: {(done.stderr.strip().splitlines() or [f'exit code {done.returncode}'])[-1]}")
         return None
