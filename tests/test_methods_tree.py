@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from labelwise.corpus import Corpus, Document, Groups
 from labelwise.datasets.worlds import make_world
@@ -16,7 +17,9 @@ from labelwise.errors import BadCorpus, BadSettings
 from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
+from labelwise.methods import tree
 from labelwise.registry import make_method
+from labelwise.trees.clustering import label_vectors
 
 METHODS = ("parabel", "bonsai", "linear")
 
@@ -48,6 +51,27 @@ def test_documents_without_a_known_word_score_0(model, world):
     scores = model.predict(Corpus([Document("x", "qqq zzz"), Document("y", "!")], world.labels)).dense()
     assert scores.max() == 0
     assert not np.isnan(scores).any()
+
+
+def test_many_documents_are_scored_as_few_are(model, world, monkeypatch):
+    backwards = Corpus(world.test.documents, LabelSet(reversed(world.labels)))
+    whole = [model.predict(corpus).dense() for corpus in (world.test, backwards)]
+    monkeypatch.setattr(tree, "BATCH", 7)
+    for corpus, expected in zip((world.test, backwards), whole, strict=True):
+        scores = model.predict(corpus)
+        assert scores.sparse
+        assert (scores.dense() == expected).all()
+    assert model.predict(world.test[:0]).dense().shape == (0, len(world.labels))
+
+
+def test_label_vectors_are_unit_sums_of_documents_for_any_number_of_labels():
+    random = np.random.default_rng(1)
+    features = random.random((50, 30)).astype(np.float32) * (random.random((50, 30)) < 0.3)
+    gold = random.random((50, 600)) < 0.03
+    sums = gold.T.astype(np.float64) @ features
+    expected = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
+    found = label_vectors(csr_array(features), csr_array(gold)).toarray()
+    assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_words_of_a_label_speak_for_it(model, world):

@@ -1,6 +1,9 @@
 """scikit-learn's TfidfVectorizer is the oracle: the same matrix for the same settings."""
 
+import mmap
 import re
+import tracemalloc
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadSettings
+from labelwise.features import tfidf
 from labelwise.features.tfidf import Tfidf, TfidfSettings
 
 PATTERN = r"(?u)\b\w\w+\b"  # scikit-learn's own
@@ -28,8 +32,7 @@ def theirs(texts: list[str], **settings) -> dict[str, list[float]]:
 
 def same(ours: dict[str, list[float]], oracle: dict[str, list[float]]) -> None:
     assert ours.keys() == oracle.keys()
-    for name, column in oracle.items():
-        assert ours[name] == pytest.approx(column, abs=1e-6), name
+    assert np.abs(np.array([ours[name] for name in oracle]) - list(oracle.values())).max() < 1e-6
 
 
 words = st.lists(st.sampled_from(["grey", "heron", "lake", "owl", "the", "of", "night"]), max_size=12).map(" ".join)
@@ -72,6 +75,38 @@ def test_the_most_frequent_n_grams_are_kept(limit):
     assert sum(count > least for count in counts.values()) <= limit
     assert all(name in kept for name, count in counts.items() if count > least)
     assert [counts[name] for name in kept] == sorted((counts[name] for name in kept), reverse=True), "columns by falling count"
+
+
+@given(st.lists(words, min_size=1, max_size=9), st.integers(1, 9), st.integers(1, 60), st.integers(1, 3))
+def test_counting_in_many_passes_gives_what_one_pass_gives(texts, several, limit, min_count):
+    texts = [*texts, "night night night"]
+    settings = TfidfSettings(ngrams=4, max_features=limit, min_count=min_count, stop_words=False)
+    at_once, bit_by_bit = Tfidf(settings), Tfidf(settings)
+    expected = at_once.fit_transform(texts)
+    with patch.multiple(tfidf, PASS=several, BLOCK=several, CHUNK=several):
+        found = bit_by_bit.fit_transform(texts)
+    assert bit_by_bit.names(range(len(bit_by_bit))) == at_once.names(range(len(at_once)))
+    for one, other in ((found.indptr, expected.indptr), (found.indices, expected.indices), (found.data, expected.data)):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+
+
+def test_the_matrix_stays_in_its_file():
+    matrix = Tfidf().fit_transform(TEXTS)
+    for array in (matrix.indices, matrix.data):
+        while isinstance(array, np.ndarray):
+            array = array.base
+        assert isinstance(array.obj, mmap.mmap)
+
+
+def test_memory_does_not_grow_with_the_texts():
+    text = " ".join(f"word{number}" for number in range(100))
+    with patch.multiple(tfidf, PASS=5000, BLOCK=5000, CHUNK=50):
+        tracemalloc.start()
+        matrix = Tfidf(TfidfSettings(ngrams=2)).fit_transform(text for _ in range(4000))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 0.2 * (matrix.indices.nbytes + matrix.data.nbytes)
 
 
 def test_stop_words_go_before_n_grams_are_made():

@@ -29,6 +29,8 @@ from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
 from labelwise.trees.model import TreeModel, predict, train_tree
 from labelwise.trees.tree import LabelTree
 
+BATCH = 16_384  # documents read and searched at once
+
 
 @dataclass(frozen=True)
 class LinearSettings:
@@ -114,10 +116,8 @@ class _Forest:
 
     def predict(self, corpus: Corpus) -> Scores:
         """Sparse scores of the labels that the beam reaches."""
-        known = fitted(self, self._labels)
-        rows = self._features.transform(document.text for document in corpus)
-        scores = predict(self._trees, rows, threads=self._threads, **self._search())
-        return Scores(_moved(scores, known, corpus.labels), corpus.labels)
+        parts = [self._score(corpus[first : first + BATCH]) for first in range(0, max(1, len(corpus)), BATCH)]
+        return parts[0] if len(parts) == 1 else Scores.stack(parts)
 
     def explain(self, document: Document, label: Label) -> Explanation:
         """The n-grams of the document by weight × value, summed along the paths to the label."""
@@ -167,6 +167,12 @@ class _Forest:
         chosen = {name: getattr(self.settings, name) for name in ("beam", "discount", "power") if hasattr(self.settings, name)}
         return chosen | ({"power": 0} if self.settings.loss == "logistic" else {})
 
+    def _score(self, batch: Corpus) -> Scores:
+        known = fitted(self, self._labels)
+        rows = self._features.transform(document.text for document in batch)
+        scores = predict(self._trees, rows, threads=self._threads, **self._search())
+        return Scores(_moved(scores, known, batch.labels), batch.labels)
+
     def _train(self, rows: csr_array, gold: csr_array, number: int, progress: Progress) -> TreeModel:
         given = self.settings
         kept = self._kept(rows, gold, number)
@@ -205,7 +211,7 @@ class _Forest:
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for array in (rows.indptr, rows.indices, rows.data, gold.indptr, gold.indices):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         return self.work / f"tree-{number}-{digest.hexdigest()[:16]}.npz"
 
 

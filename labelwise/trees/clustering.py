@@ -11,19 +11,21 @@ from itertools import pairwise
 
 import numpy as np
 from numba import njit
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from labelwise.trees.tree import LabelTree
 
 GAIN = 1e-4  # mean similarity must grow by this much for another round
 ROUNDS = 50
+BLOCK = 256  # labels whose documents are summed at once: the sums of all are many times the features of the documents
 LARGEST = 512  # values of a label's vector that clustering looks at: the small ones cost time and change little
 
 
 def label_vectors(features: csr_array, gold: csr_array) -> csr_array:
     """(labels, features) unit vectors: the largest values of the sum of each label's documents; zero without documents."""
-    sums = csr_array(csr_array(gold.T).astype(np.float32) @ features)
-    return _unit(csr_array(_largest(sums.indptr, sums.indices, sums.data, LARGEST), shape=sums.shape))
+    members = csr_array(gold.T).astype(np.float32)
+    blocks = [_strongest(csr_array(members[first : first + BLOCK] @ features)) for first in range(0, members.shape[0], BLOCK)]
+    return _unit(csr_array(vstack(blocks, format="csr")))
 
 
 def balanced_tree(vectors: csr_array, *, max_leaf: int = 100, branching: int = 2, seed: int = 0, threads: int = 1) -> LabelTree:
@@ -157,6 +159,10 @@ def _all_near(vectors: csr_array, centres: np.ndarray, threads: int) -> np.ndarr
         return np.concatenate(list(parts))
 
 
+def _strongest(sums: csr_array) -> csr_array:
+    return csr_array(_largest(sums.indptr, sums.indices, sums.data, LARGEST), shape=sums.shape)
+
+
 def _unit(vectors: csr_array) -> csr_array:
     """Rows divided by their length."""
     sizes = np.diff(vectors.indptr)
@@ -179,7 +185,7 @@ def _largest(indptr, indices, data, keep):  # type: ignore[no-untyped-def]
                 out_indices[filled], out_data[filled] = indices[place], data[place]
                 filled += 1
         starts[row + 1] = filled
-    return out_data[:filled], out_indices[:filled], starts
+    return out_data[:filled].copy(), out_indices[:filled].copy(), starts
 
 
 @njit(cache=True, nogil=True)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.sparse import csr_array
 
 from labelwise.progress import Progress, silent
@@ -261,10 +262,16 @@ def _train_piece(
     return Weights(*(np.concatenate(part) for part in zip(*found, strict=True)), np.concatenate(bias))
 
 
-def _sums_of_squares(starts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(rows,) of values kept row by row."""
-    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return np.bincount(rows, values.astype(np.float64) ** 2, len(starts) - 1).astype(np.float32)
+@njit(cache=True, nogil=True)
+def _sums_of_squares(starts, values):  # type: ignore[no-untyped-def]
+    """(rows,) of values kept row by row, added up in double precision."""
+    sums = np.zeros(len(starts) - 1, dtype=np.float32)
+    for row in range(len(sums)):
+        total = 0.0
+        for place in range(starts[row], starts[row + 1]):
+            total += np.float64(values[place]) ** 2
+        sums[row] = total
+    return sums
 
 
 def _joined(pieces: list[tuple[int, Weights]]) -> tuple[np.ndarray, ...]:
