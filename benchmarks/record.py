@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,12 +57,15 @@ def hardware() -> str:
         line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
     ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores ({names[0] if names else platform.machine()}), {memory:.0f} GiB"
+    torch = sys.modules.get("torch")
+    gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores ({names[0] if names else platform.machine()}), {memory:.0f} GiB{gpu}"
 
 
 def commit() -> str:
+    """The commit that is measured; LABELWISE_COMMIT names it where there is no repository."""
     changed = "+changes" if _git("status", "--porcelain", "--", "labelwise") else ""
-    return (_git("rev-parse", "--short", "HEAD") or "unknown") + changed
+    return (_git("rev-parse", "--short", "HEAD") or os.environ.get("LABELWISE_COMMIT", "unknown")) + changed
 
 
 def _git(*words: str) -> str:

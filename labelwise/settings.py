@@ -11,7 +11,7 @@ import inspect
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -41,7 +41,7 @@ def make(kind: type[S], values: Mapping[str, Any], *, where: str = "") -> S:
 
     _check_keys(kind, values, (), where)
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        return TypeAdapter(kind).validate_python(_completed(values, {item.name: _default(item) for item in fields(kind)}))  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
@@ -65,16 +65,16 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
     return result
 
 
-def explain(kind: type) -> list[tuple[str, str, Any, str]]:
+def explain(kind: type, given: Any = None) -> list[tuple[str, str, Any, str]]:
     """(name, type, default, meaning) for each setting of a kind; nested ones with their path."""
     rows: list[tuple[str, str, Any, str]] = []
     meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)
     for item in fields(kind):
-        hint = hints[item.name]
+        hint, default = hints[item.name], _default(item) if given is None else getattr(given, item.name)
         if is_dataclass(hint):
-            rows += [(f"{item.name}.{name}", *rest) for name, *rest in explain(hint)]  # type: ignore[arg-type]
+            rows += [(f"{item.name}.{name}", *rest) for name, *rest in explain(hint, default)]  # type: ignore[arg-type]
         else:
-            rows.append((item.name, _spell(hint), item.default, meanings.get(item.name, "")))
+            rows.append((item.name, _spell(hint), default, meanings.get(item.name, "")))
     return rows
 
 
@@ -87,6 +87,24 @@ def _check_keys(kind: type, values: Mapping[str, Any], path: tuple[str, ...], wh
             raise BadSettings(f"{where}{full}: there is no such setting{did_you_mean(key, hints)} (known: {known})")
         if is_dataclass(hints[key]) and isinstance(value, Mapping):
             _check_keys(hints[key], value, (*path, key), where)
+
+
+def _completed(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, groups among them completed by the defaults given here, which may not be those of the group's own class."""
+    return {
+        key: {**_members(known[key]), **_completed(value, _members(known[key]))}
+        if isinstance(value, Mapping) and is_dataclass(known.get(key))
+        else value
+        for key, value in values.items()
+    }
+
+
+def _members(settings: Any) -> dict[str, Any]:
+    return {item.name: getattr(settings, item.name) for item in fields(settings)}
+
+
+def _default(item: Field) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def _parse(text: str) -> Any:

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -5,6 +6,9 @@ import pytest
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Two test processes with two threads each would wait for each other most of the time.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from toy import zoo
 

@@ -107,7 +107,7 @@ def test_saving_twice_gives_the_same_bytes(fitted, tmp_path):
 def test_a_model_folder_holds_nothing_that_runs(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     for path in (tmp_path / "model").rglob("*"):
-        assert path.suffix in {".toml", ".jsonl", ".json", ".npz", ".txt", ".safetensors"}, path
+        assert path.suffix in {".toml", ".jsonl", ".json", ".npz", ".txt", ".npy", ".safetensors"}, path
         if path.suffix == ".npz":
             for name in zipfile.ZipFile(path).namelist():
                 np.lib.format.read_array(io.BytesIO(zipfile.ZipFile(path).read(name)), allow_pickle=False)

@@ -76,3 +76,15 @@ def test_settings_explain_themselves():
         ("training.epochs", "int", 10, "Passes over the data."),
         ("cell", "Literal['gru', 'lstm']", "gru", "Kind of cell."),
     ]
+
+
+@dataclass(frozen=True)
+class Slow(Whole):
+    """Everything, with another default inside a group."""
+
+    training: Training = field(default_factory=lambda: Training(epochs=99))
+
+
+def test_a_group_set_in_part_keeps_the_defaults_of_its_owner():
+    assert make(Slow, {"training": {"learning_rate": 0.01}}) == Slow(Training(0.01, 99))
+    assert ("training.epochs", 99) in [(name, default) for name, _, default, _ in explain(Slow)]

@@ -41,6 +41,11 @@ def spans(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
+def token_spans(text: str, *, newlines: bool = True) -> list[tuple[int, int]]:
+    """Where the tokens of a text stand: as many, and in the same order, as `tokenize` gives."""
+    return [match.span() for match in _TOKEN.finditer(text) if newlines or match[0][0] != "\n"]
+
+
 @lru_cache(maxsize=1 << 18)
 def fold(word: str) -> str:
     """A lower-case word without the ending of its plural, roughly: 'duties' → 'duty', 'laws' → 'law'."""

@@ -1,0 +1,124 @@
+"""Label-wise attention with its loss, forward and backward, beside the plain formulation: time, extra memory, error.
+
+With a GPU in bfloat16 at four sizes, the largest without the plain one; without a GPU in float32 on the CPU.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from record import record
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from labelwise.network.attention import attend, attend_loss
+
+SIZES = [(16, 512, 768, 4271), (8, 2000, 600, 8771), (32, 512, 768, 14268), (32, 512, 768, 100_000)]
+GPU = torch.cuda.is_available()
+
+Loss = Callable[[list[Tensor], Tensor, Tensor], Tensor]
+
+
+def plain(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+    padding = torch.arange(keys.shape[1], device=keys.device) >= lengths[:, None, None]
+    weights = torch.einsum("ld,btd->blt", query, keys).masked_fill(padding, -torch.inf).softmax(-1)
+    return (torch.einsum("blt,btd->bld", weights, values) * output).sum(-1)
+
+
+def in_plain_steps(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(plain(*inputs, lengths).float(), targets)
+
+
+def in_two_steps(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(attend(*inputs, lengths), targets)
+
+
+def in_one_step(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tensor:
+    return attend_loss(*inputs, torch.zeros_like(targets[0]), lengths, targets)
+
+
+def draw(batch: int, length: int, width: int, labels: int) -> tuple[list[Tensor], Tensor]:
+    """Keys, values, query and output with scores of spread 2, so that some words matter more to a label; and targets."""
+    how = {"device": "cuda", "dtype": torch.bfloat16} if GPU else {"device": "cpu", "dtype": torch.float32}
+    words = torch.randn(2, batch, length, width, **how)
+    vectors = torch.randn(2, labels, width, **how) * 2 / width**0.5
+    targets = (torch.rand(batch, labels, device=how["device"]) < 10 / labels).float()
+    return [x.clone().requires_grad_() for x in (*words, *vectors)], targets
+
+
+def measure(loss: Loss, inputs: list[Tensor], lengths: Tensor, targets: Tensor, repeats: int) -> tuple[float, float]:
+    """Median seconds of a forward and backward pass after a warm-up, and the extra GiB of GPU memory."""
+    times = []
+    for _ in range(repeats + 3):
+        for x in inputs:
+            x.grad = None
+        if not GPU:
+            started = time.perf_counter()
+            loss(inputs, lengths, targets).backward()
+            times.append(time.perf_counter() - started)
+            continue
+        torch.cuda.reset_peak_memory_stats()
+        held, before, after = torch.cuda.memory_allocated(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        loss(inputs, lengths, targets).backward()
+        after.record()
+        torch.cuda.synchronize()
+        times.append(before.elapsed_time(after) / 1000)
+    return statistics.median(times[3:]), round((torch.cuda.max_memory_allocated() - held) / 2**30, 3) if GPU else 0.0
+
+
+def error(inputs: list[Tensor]) -> float:
+    """Largest relative error of logits and gradients against float64, on two documents and some labels."""
+    some = [x.detach()[:size].requires_grad_() for x, size in zip(inputs, (2, 2, 1000, 1000), strict=True)]
+    exact = [x.detach().double().requires_grad_() for x in some]
+    lengths = torch.tensor([some[0].shape[1], some[0].shape[1] // 3], device=some[0].device)
+    found, expected = attend(*some, lengths), plain(*exact, lengths)
+    slopes = torch.randn_like(expected)
+    ours = (found, *torch.autograd.grad((found * slopes).sum(), some))
+    theirs = (expected, *torch.autograd.grad((expected * slopes).sum(), exact))
+    return float(f"{max(((x - y).norm() / y.norm()).item() for x, y in zip(ours, theirs, strict=True)):.1e}")
+
+
+def on_gpu() -> None:
+    for batch, length, width, labels in SIZES:
+        inputs, targets = draw(batch, length, width, labels)
+        lengths = torch.full((batch,), length)
+        taken, extra = measure(in_one_step, inputs, lengths, targets, 20)
+        found = {"milliseconds": round(1000 * taken, 2), "extra_gib": extra}
+        if labels < 100_000:
+            plainly, extra = measure(in_plain_steps, inputs, lengths.cuda(), targets, 20)
+            found |= {
+                "plain_milliseconds": round(1000 * plainly, 2),
+                "plain_extra_gib": extra,
+                "ratio": round(plainly / taken, 1),
+            }
+        size = f"batch {batch}, length {length}, width {width}, {labels} labels"
+        record("label-attention", method=size, dtype="bfloat16", **found, error=error(inputs), gpu=torch.cuda.get_device_name())
+
+
+def on_cpu() -> None:
+    batch, length, width, labels = 16, 512, 600, 4271
+    drawn = torch.exp(torch.randn(batch) * 0.8 + torch.tensor(100.0).log()).long().clamp(1, length)
+    for kind, lengths in {"median length 100": drawn, "length 512": torch.full((batch,), length)}.items():
+        inputs, targets = draw(batch, length, width, labels)
+        one, two, plainly = (
+            measure(loss, inputs, lengths, targets, 3)[0] for loss in (in_one_step, in_two_steps, in_plain_steps)
+        )
+        record(
+            "label-attention",
+            method=f"batch {batch}, {kind}, width {width}, {labels} labels",
+            dtype="float32",
+            words=int(lengths.sum()),
+            threads=torch.get_num_threads(),
+            seconds=round(one, 3),
+            two_step_seconds=round(two, 3),
+            plain_seconds=round(plainly, 3),
+            ratio=round(plainly / one, 1),
+            error=error(inputs),
+        )
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    on_gpu() if GPU else on_cpu()

@@ -1,0 +1,83 @@
+"""Train label-wise attention networks on real corpora and record what they reach, by label group.
+
+--batch 256 is the largest that keeps the dev score (benchmarks/train_speed.py); the paper's is 16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from record import record, stopwatch
+
+import labelwise
+from labelwise.registry import make_method
+from labelwise.settings import override
+
+METHODS = (
+    "bigru-lwan",
+    "cnn-lwan",
+    "c-bigru-lwan",
+    "dc-bigru-lwan",
+    "dn-bigru-lwan",
+    "dnc-bigru-lwan",
+    "gc-bigru-lwan",
+    "gnc-bigru-lwan",
+    "c-cnn-lwan",
+    "gc-cnn-lwan",
+)
+
+
+def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None:
+    """Fit one method on one corpus and record its scores on the test documents."""
+    settings: dict[str, Any] = override({"seed": seed, "words": {"vectors": given.vectors}}, given.set)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        splits = labelwise.read_corpus(corpus)
+        with stopwatch() as fitting:
+            model = make_method(name, settings).fit(splits.train, splits.dev)
+    with stopwatch() as scoring:
+        report = labelwise.evaluate(model, splits, ties="pessimistic")
+    history = model.history  # type: ignore[attr-defined]
+    best = max((epoch for epoch in history if epoch["best"]), key=lambda epoch: epoch["epoch"])
+    record(
+        "quality",
+        corpus=splits.info.name,
+        method=name + given.suffix,
+        split="test",
+        k=report.k,
+        ties=report.ties,
+        seed=seed,
+        fit_seconds=fitting["seconds"],
+        evaluate_seconds=scoring["seconds"],
+        documents_per_second=max(epoch["documents_per_second"] for epoch in history),
+        epochs=len(history),
+        best_epoch=best["epoch"],
+        dev=best["dev"],
+        settings=given.set,
+        groups={group: {key: round(value, 5) for key, value in of.items()} for group, of in report.groups.items()},
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
+    parser.add_argument("--vectors", default=os.environ.get("LABELWISE_VECTORS"), help="word vectors; without them, learned ones")
+    parser.add_argument("--corpora", nargs="+", default=["eurlex", "ctgov", "crs"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--suffix", default="", help="what tells these settings apart in the tables")
+    given = parser.parse_args()
+    if given.data is None:
+        print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
+        sys.exit()
+    given.vectors = given.vectors or "corpus"
+    for corpus in given.corpora:
+        for method in given.methods:
+            for seed in given.seeds:
+                train(Path(given.data) / corpus, method, seed, given)

@@ -1,0 +1,292 @@
+"""Label-wise attention networks: one class for all rows of the paper, told apart by the parts their settings choose.
+
+Flat networks learn two vectors per label; the zero-shot family reads label names and the hierarchy, so it scores labels that
+training never saw. Word vectors are frozen: pretrained ones from a file, or learned from the training texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from scipy.sparse import csr_array
+
+from labelwise.corpus import Corpus, Document
+from labelwise.errors import BadCorpus, BadModel, LabelwiseError
+from labelwise.features.node2vec import NodeEncoder, NodeSettings
+from labelwise.features.vectors import WordVectors, label_words
+from labelwise.features.words import token_spans, tokenize
+from labelwise.labels import Label, LabelSet
+from labelwise.methods.base import Explanation, Span, ZeroShot, fitted, model_folder, read_model, settings_from
+from labelwise.network.batches import Examples, bucketed
+from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
+from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, label_facts
+from labelwise.network.network import LabelNetwork
+from labelwise.network.token_encoders import Tokens
+from labelwise.network.training import Trainer, choose_device
+from labelwise.progress import Progress, silent
+from labelwise.scores import Scores
+from labelwise.storage import write_bytes
+
+
+class Fitted(NamedTuple):
+    """All that training leaves behind."""
+
+    labels: LabelSet
+    vectors: WordVectors
+    nodes: NodeEncoder | None
+    network: LabelNetwork
+
+
+class Network:
+    """A label-wise attention network; subclasses name the rows of the paper."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type] = NetworkSettings
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings: NetworkSettings = type(self).Settings() if settings is None else settings
+        self.work: Path | None = None  # where checkpoints are kept while training goes on
+        self.history: list[dict[str, Any]] = []
+        self._fitted: Fitted | None = None
+        self._encoded: tuple[LabelSet, LabelVectors, np.ndarray] | None = None
+
+    def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
+        """Word vectors, node vectors, then the network, epoch by epoch."""
+        show, given, device = progress or silent, self.settings, self._prepare()
+        parts, labels = Parts(given), train.labels
+        if not train.gold().nnz:
+            raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
+        vectors = self._read_vectors(train, show)
+        nodes = self._learn_nodes(labels, device, show) if "nodes" in parts.sources else None
+        examples = self._examples(train, vectors, show)
+        checked = None if dev is None else self._examples(dev.with_labels(labels), vectors, show)
+        torch.manual_seed(given.seed)
+        network = _build(given, vectors, nodes, len(labels))
+        model = Fitted(labels, vectors, nodes, network)
+        if isinstance(network.label_encoder, DescribedLabels):
+            unseen = np.bincount(train.gold().indices, minlength=len(labels)) == 0
+            hidden = unseen if given.training.unseen == "excluded" else np.zeros(len(labels), dtype=bool)
+            network.label_encoder.describe(self._facts(model, labels, hidden, warn=True).to(device))
+        trainer = Trainer(
+            network,
+            given.training,
+            examples,
+            checked,
+            seed=given.seed,
+            device=device,
+            work=self.work,
+            fingerprint=self._fingerprint(examples),
+            progress=show,
+        )
+        self.history = trainer.run()
+        self._fitted, self._encoded = model, None
+        return self
+
+    @torch.no_grad()
+    def predict(self, corpus: Corpus) -> Scores:
+        """Dense scores; labels that a flat network was not trained with score 0."""
+        model, device = self._ready()
+        vectors, columns = self._encode(corpus.labels, device)
+        numbers = [self._numbers(document.text, model.vectors) for document in corpus]
+        scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
+        lengths = np.array([len(row) for row in numbers], dtype=np.int64)
+        for rows in bucketed(lengths, 4 * self.settings.training.batch, None):
+            logits = model.network(_tokens([numbers[row] for row in rows], device), labels=vectors)
+            scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
+        return Scores(scores, corpus.labels)
+
+    def explain(self, document: Document, label: Label) -> Explanation:
+        """Each token's attention times what the label makes of it."""
+        model, device = self._ready()
+        labels = model.labels
+        if label.id not in labels and isinstance(self, ZeroShot):
+            labels = labels.extended([Label(label.id, label.name)])
+        if label.id not in labels:
+            return Explanation(label, 0.0, ())
+        with torch.no_grad():
+            vectors, columns = self._encode(labels, device)
+        numbers = self._numbers(document.text, model.vectors)
+        tokens = _tokens([numbers], device)
+        found = model.network.contributions(tokens, int(np.searchsorted(columns, labels.column(label.id))), vectors)
+        places = token_spans(document.text, newlines=self.settings.words.newlines)[: len(numbers)]
+        spans = tuple(Span(*place, part) for place, part in zip(places, found.parts, strict=False))
+        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
+
+    def save(self, folder: Path, *, force: bool = False) -> None:
+        """Write weights, word vectors, node encoder and history."""
+        model = self._fitted
+        with model_folder(folder, self, fitted(self, None if model is None else model.labels), force=force) as draft:
+            assert model is not None
+            state = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
+            (draft / "network.safetensors").write_bytes(save(state))
+            model.vectors.save(draft)
+            if model.nodes is not None:
+                (draft / "nodes.safetensors").write_bytes(_node_bytes(model.nodes))
+            lines = [{key: value for key, value in epoch.items() if key != "documents_per_second"} for epoch in self.history]
+            (draft / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read weights, word vectors, node encoder and history."""
+        saved = read_model(folder)
+        model = cls(settings_from(cls.Settings, saved, folder))
+        vectors, given = WordVectors.load(folder), model.settings
+        nodes = _read_nodes(folder / "nodes.safetensors", given.labels.nodes) if "nodes" in Parts(given).sources else None
+        network = _build(given, vectors, nodes, len(saved.labels))
+        try:
+            network.load_state_dict(load_file(folder / "network.safetensors"))
+        except (RuntimeError, OSError, SafetensorError) as error:
+            raise BadModel(f"{folder / 'network.safetensors'}: does not fit the settings in model.toml ({error})") from None
+        model.history = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+        model._fitted = Fitted(saved.labels, vectors, nodes, network)
+        return model
+
+    def _prepare(self) -> torch.device:
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+        if self.settings.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+        return choose_device(self.settings.device)
+
+    def _ready(self) -> tuple[Fitted, torch.device]:
+        """The model, its network in place to be used."""
+        if self._fitted is None:
+            raise LabelwiseError(f"{self.name}: not fitted yet; call fit(train) first, or load a saved model")
+        device = self._prepare()
+        self._fitted.network.to(device).eval()
+        return self._fitted, device
+
+    def _read_vectors(self, train: Corpus, progress: Progress) -> WordVectors:
+        given = self.settings.words
+        if given.vectors == LEARNED:
+            texts = (document.text for document in train)
+            return WordVectors.learn(texts, width=given.width or 200, seed=self.settings.seed, progress=progress)
+        vectors = WordVectors.read(given.vectors, unknown=given.unknown, progress=progress)
+        if given.width:
+            vectors.require_width(given.width)
+        return vectors
+
+    def _learn_nodes(self, labels: LabelSet, device: torch.device, progress: Progress) -> NodeEncoder:
+        """Node vectors; once learned they are kept beside the checkpoints, under a name that tells what they were made from."""
+        given = self.settings.labels.nodes
+        told = [self.settings.seed, asdict(given), [(label.id, label.name, label.parents) for label in labels]]
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        kept = None if self.work is None else self.work / f"nodes-{digest}.safetensors"
+        if kept is not None and kept.is_file():
+            return _read_nodes(kept, given)
+        nodes = NodeEncoder.fit(labels, given, seed=self.settings.seed, device=str(device), progress=progress)
+        if kept is not None:
+            write_bytes(kept, _node_bytes(nodes), force=True)
+        return nodes
+
+    def _numbers(self, text: str, vectors: WordVectors) -> np.ndarray:
+        given = self.settings.words
+        numbers = vectors.numbers(tokenize(text, newlines=given.newlines)[: given.max_length])
+        if given.shuffle:
+            key = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
+            numbers = np.random.default_rng((self.settings.seed, key)).permutation(numbers)
+        return numbers
+
+    def _examples(self, corpus: Corpus, vectors: WordVectors, progress: Progress) -> Examples:
+        numbers = [self._numbers(document.text, vectors) for document in progress(corpus, "read words", len(corpus))]
+        return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k)
+
+    def _facts(self, model: Fitted, labels: LabelSet, hidden: np.ndarray, *, warn: bool = False) -> Facts:
+        """What is known of these labels; edges of hidden ones are left out."""
+        sources = []
+        for source in Parts(self.settings).sources:
+            if source == "nodes":
+                assert model.nodes is not None
+                sources.append(model.nodes.encode(labels))
+            else:
+                sources.append(_centroids(labels, model.vectors, self.settings.labels.max_words, warn))
+        pairs = labels.parents().tocoo()
+        kept = ~hidden[pairs.row] & ~hidden[pairs.col]
+        parents = csr_array((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), shape=pairs.shape)
+        return label_facts(sources, parents)
+
+    def _encode(self, labels: LabelSet, device: torch.device) -> tuple[LabelVectors, np.ndarray]:
+        """The vectors of the labels the network knows among these, and their columns; encoded once per label set."""
+        if self._encoded is None or self._encoded[0] is not labels or self._encoded[1].query.device != device:
+            model = self._ready()[0]
+            encoder = model.network.label_encoder
+            if isinstance(encoder, DescribedLabels):
+                encoder.describe(self._facts(model, labels, np.zeros(len(labels), dtype=bool)).to(device))
+                self._encoded = labels, encoder(), np.arange(len(labels))
+            else:
+                columns = np.array([column for column, id in enumerate(labels.ids) if id in model.labels], dtype=np.int64)
+                places = model.labels.index(labels.ids[column] for column in columns).astype(np.int64)
+                self._encoded = labels, encoder(torch.from_numpy(places).to(device)), columns
+        return self._encoded[1:]
+
+    def _fingerprint(self, train: Examples) -> dict[str, Any]:
+        """What must be the same for training to go on from a checkpoint: flat settings, and a digest of the examples."""
+        flat = _flat(asdict(self.settings))
+        for name in ("threads", "device", "training.checkpoint_minutes"):
+            del flat[name]
+        return flat | {"training documents": train.digest()}
+
+
+def _build(settings: NetworkSettings, vectors: WordVectors, nodes: NodeEncoder | None, labels: int) -> LabelNetwork:
+    rows = torch.from_numpy(np.array(vectors.vectors, dtype=np.float32))
+    return build(settings, rows, labels, 0 if nodes is None else nodes.width)
+
+
+def _centroids(labels: LabelSet, vectors: WordVectors, limit: int, warn: bool) -> np.ndarray:
+    """(labels, width), the mean vector of the words of each name."""
+    numbers = [vectors.numbers(label_words(label.name, limit)) for label in labels]
+    means = np.zeros((len(labels), vectors.width), dtype=np.float32)
+    for row, found in enumerate(numbers):
+        if len(found):
+            means[row] = vectors.vectors[found].mean(axis=0)
+    empty = sum(not len(found) for found in numbers)
+    alike = empty + sum(len(found) > 0 and bool((found == 1).all()) for found in numbers)
+    if warn and alike:
+        warnings.warn(
+            f"{alike:,} of {len(labels):,} labels have no word with a vector in their names ({empty:,} have no word at all); "
+            "they are scored, but look alike to the network",
+            stacklevel=2,
+        )
+    return means
+
+
+def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
+    return found
+
+
+def _tokens(numbers: Sequence[np.ndarray], device: torch.device) -> Tokens:
+    lengths = [len(row) for row in numbers]
+    filled = np.zeros((len(numbers), max(1, *lengths)), dtype=np.int64)
+    for row, found in enumerate(numbers):
+        filled[row, : len(found)] = found
+    return Tokens(torch.from_numpy(filled).to(device), torch.tensor(lengths, device=device))
+
+
+def _node_bytes(nodes: NodeEncoder) -> bytes:
+    tensors, words = nodes.tensors()
+    return save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, {"words": "\n".join(words)})
+
+
+def _read_nodes(path: Path, settings: NodeSettings) -> NodeEncoder:
+    try:
+        with safe_open(path, "pt") as file:
+            words = file.metadata()["words"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BadModel(f"{path}: missing or damaged ({error}); copy or train the model again") from None
+    return NodeEncoder.from_tensors(tensors, words.split("\n") if words else [], settings)

@@ -1,0 +1,190 @@
+"""What a network is made of: settings, and the parts they choose (house plan, section 4; SPEC 1.7 to 1.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from torch import Tensor
+
+from labelwise.errors import BadSettings
+from labelwise.features.node2vec import NodeSettings
+from labelwise.network.decoders import Decoder, DotDecoder, SharedDecoder, TanhDecoder
+from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
+from labelwise.network.network import LabelNetwork
+from labelwise.network.reading import Attention, FirstToken, LabelAttention, ProjectedAttention
+from labelwise.network.token_encoders import ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
+from labelwise.network.training import TrainingSettings
+from labelwise.settings import Range
+
+LEARNED = "corpus"  # in the place of a vectors file
+
+
+@dataclass(frozen=True)
+class WordSettings:
+    """How texts become word vectors."""
+
+    vectors: str = LEARNED
+    """File of pretrained vectors (GloVe or word2vec text, word2vec binary, npz); `corpus` learns them from the training texts."""
+    width: Annotated[int, Range(0, 10_000)] = 0
+    """Components of a vector; 0 takes what the file has, and 200 for learned ones."""
+    unknown: Literal["unknown_word", "zeros", "mean", "constant"] = "unknown_word"
+    """Vector of a word that has none: that of the word "unknown" (the mean without it), zeros, the mean, or a constant."""
+    max_length: Annotated[int, Range(1, 1_000_000, log=True)] = 2000
+    """Tokens of a document that are read."""
+    newlines: bool = True
+    """Runs of line breaks are tokens, as in the paper."""
+    shuffle: bool = False
+    """Put the words of every document into random order, to see what word order is worth."""
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """How words become states."""
+
+    kind: Literal["recurrent", "convolution"] = "recurrent"
+    """Recurrent layers in both directions, or convolutions over neighbouring words."""
+    cell: Literal["gru", "lstm"] = "gru"
+    """Kind of recurrent cell."""
+    units: Annotated[int, Range(0, 10_000)] = 0
+    """Units per direction, or filters; 0 is the paper's 300 (filters: 200), or what fits the label vectors."""
+    layers: Annotated[int, Range(1, 12)] = 1
+    """Layers."""
+    dropout: Annotated[float, Range(0.0, 0.99)] = 0.1
+    """Share of channels dropped in training, of words, states and label vectors."""
+    word_dropout: Annotated[float, Range(0.0, 0.99)] = 0.0
+    """Share of words dropped in training."""
+    window: Annotated[int, Range(1, 99)] = 3
+    """Words that a convolution sees at once."""
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """How labels become vectors."""
+
+    encoder: Literal["learned", "centroid", "centroid_proj", "node2vec", "concat"] = "learned"
+    """Learned per label; the mean of the name's word vectors, also projected; node vectors of the hierarchy; or both."""
+    refine: Literal["none", "dense", "graph"] = "none"
+    """Two more layers on each label alone (dense) or on its parents and children too (graph)."""
+    variant: Literal["paper", "flat", "concat", "code2019"] = "paper"
+    """Other readings of DN (flat), DNC (code2019) and GNC (concat, code2019), see SPEC 1.10 to 1.12."""
+    dropout: bool = True
+    """Drop components of label vectors in training."""
+    max_words: Annotated[int, Range(1, 1000)] = 15
+    """Words of a label's name that are read."""
+    nodes: NodeSettings = field(default_factory=NodeSettings)
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a network is made of, and how it is trained."""
+
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 1
+    """Same seed, same model."""
+    threads: Annotated[int, Range(0, 1024)] = 0
+    """Processor cores to use, 0 for torch's choice; the same bits need the same number."""
+    device: str = "auto"
+    """auto (CUDA, then MPS, then CPU), cpu, cuda or mps."""
+    deterministic: bool = False
+    """The same bits on every run on CUDA too, at some cost; on a CPU they always are."""
+    attention: Literal["auto", "label", "projected", "first"] = "auto"
+    """How labels read a document: on its states, on projected states, or its first state only; auto as in the paper."""
+    decoder: Literal["auto", "dot", "tanh", "mlp"] = "auto"
+    """How a label judges what it read: by a dot product, one after tanh, or a network all labels share; auto as in the paper."""
+    mlp: tuple[int, ...] = (256,)
+    """Hidden sizes of the shared network."""
+    words: WordSettings = field(default_factory=WordSettings)
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    labels: LabelSettings = field(default_factory=LabelSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+
+
+class Parts:
+    """The parts that settings choose, variants resolved (SPEC 1.7 to 1.12)."""
+
+    VARIANTS: ClassVar[dict[tuple[str, str, str], tuple[tuple[str, ...], Merge, Refinement]]] = {
+        # (encoder, refine, variant) → sources, how they are merged, refinement
+        ("node2vec", "dense", "flat"): (("nodes",), "none", "none"),
+        ("concat", "dense", "code2019"): (("centroid", "nodes"), "deep", "none"),
+        ("node2vec", "graph", "concat"): (("centroid", "nodes"), "none", "graph"),
+        ("node2vec", "graph", "code2019"): (("centroid", "nodes"), "dense", "graph"),
+    }
+    SOURCES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "learned": (),
+        "centroid": ("centroid",),
+        "centroid_proj": ("centroid",),
+        "node2vec": ("nodes",),
+        "concat": ("centroid", "nodes"),
+    }
+
+    merge: Merge
+    refine: Refinement
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        given = settings.labels
+        chosen = (given.encoder, given.refine, given.variant)
+        if given.variant == "paper":
+            self.sources, self.merge, self.refine = self.SOURCES[given.encoder], "none", given.refine
+        elif chosen in self.VARIANTS:
+            self.sources, self.merge, self.refine = self.VARIANTS[chosen]
+        else:
+            known = "; ".join(f"{variant} with encoder={encoder}, refine={refine}" for encoder, refine, variant in self.VARIANTS)
+            raise BadSettings(
+                f"labels.variant={given.variant} means nothing with encoder={given.encoder} and refine={given.refine}; there is "
+                f"{known}"
+            )
+        self.learned, self.projected = given.encoder == "learned", given.encoder == "centroid_proj"
+        if self.learned and self.refine != "none":
+            raise BadSettings(f"labels.refine={self.refine} needs described labels; choose labels.encoder=centroid, say")
+        self.decoder = settings.decoder if settings.decoder != "auto" else "dot" if self.refine == "none" else "tanh"
+        self.attention = settings.attention if settings.attention != "auto" else "label" if self.learned else "projected"
+
+
+def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: int = 0) -> LabelNetwork:
+    """The network that the settings describe, with its first weights."""
+    parts, given, width = Parts(settings), settings.encoder, vectors.shape[1]
+    recurrent = given.kind == "recurrent"
+    units = given.units or {(True, True): 300, (True, False): 200}.get(
+        (parts.learned, recurrent), width // 2 if recurrent else width
+    )
+    inputs = WordInputs(vectors, given.dropout, given.word_dropout)
+    tokens: TokenEncoder = (
+        RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
+        if recurrent
+        else ConvolutionEncoder(inputs, units, layers=given.layers, dropout=given.dropout, window=given.window)
+    )
+    if parts.learned:
+        encoder: LabelEncoder = LearnedLabels(labels, tokens.width)
+    else:
+        encoder = DescribedLabels(
+            [{"centroid": width, "nodes": node_width}[source] for source in parts.sources],
+            refine=parts.refine,
+            merge=parts.merge,
+            merged=tokens.width,
+            project=tokens.width if parts.projected else 0,
+            dropout=given.dropout if settings.labels.dropout else 0.0,
+        )
+    attentions: dict[str, Callable[[], Attention]] = {
+        "label": LabelAttention,
+        "projected": lambda: ProjectedAttention(tokens.width, encoder.width),
+        "first": FirstToken,
+    }
+    decoders: dict[str, Callable[[], Decoder]] = {
+        "dot": DotDecoder,
+        "tanh": lambda: TanhDecoder(tokens.width, encoder.output_width),
+        "mlp": lambda: SharedDecoder(tokens.width, settings.mlp),
+    }
+    _require_fit(parts, tokens.width, encoder)
+    return LabelNetwork(tokens, encoder, attentions[parts.attention](), decoders[parts.decoder]())
+
+
+def _require_fit(parts: Parts, width: int, encoder: LabelEncoder) -> None:
+    """Say so when states and label vectors cannot be multiplied (SPEC T-20)."""
+    way = "set encoder.units so that they agree (per direction: half), or labels.encoder=centroid_proj"
+    if parts.attention == "label" and encoder.width != width:
+        raise BadSettings(f"attention=label compares states of {width} with label vectors of {encoder.width} components; {way}")
+    if parts.decoder == "dot" and encoder.output_width != width:
+        raise BadSettings(
+            f"decoder=dot multiplies states of {width} with label vectors of {encoder.output_width} components; {way}"
+        )

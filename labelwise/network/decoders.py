@@ -1,0 +1,124 @@
+"""Decoders: what a label makes of the document it has read.
+
+A dot product needs no summary of the document per label (`attend` fuses it with the attention). The others do, so they go label
+chunk by label chunk and make the summaries again in the backward pass: memory does not grow with the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from labelwise.network.attention import attend_loss
+from labelwise.network.label_encoders import LabelVectors, dense
+from labelwise.network.reading import Attention, LabelAttention
+
+CHUNK = 1 << 25  # numbers of one chunk's widest tensor
+
+
+class Decoder(nn.Module):
+    """Label-wise reading of states to logits."""
+
+    widest: int  # of the vectors per document and label that judging makes
+
+    def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
+        """(batch, labels) logits."""
+        keys = attention.keys(states)
+        step = max(1, CHUNK // (len(states) * self.widest))
+
+        def chunk(keys: Tensor, states: Tensor, query: Tensor, output: Tensor, bias: Tensor | None) -> Tensor:
+            summaries = attention.summaries(keys, states, query, lengths)
+            return self.judge(summaries, LabelVectors(query, output, bias))
+
+        pieces = []
+        for start in range(0, len(labels.query), step):
+            parts = labels.at(slice(start, start + step))
+            if torch.is_grad_enabled() and step < len(labels.query):
+                pieces.append(checkpoint(chunk, keys, states, *parts, use_reentrant=False, preserve_rng_state=False))
+            else:
+                pieces.append(chunk(keys, states, *parts))
+        return torch.cat(pieces, dim=1)
+
+    def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
+        """(batch, labels) logits from (batch, labels, width) summaries."""
+        raise NotImplementedError
+
+    def loss(
+        self,
+        attention: Attention,
+        states: Tensor,
+        labels: LabelVectors,
+        lengths: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+    ) -> Tensor:
+        """Mean binary cross-entropy, in float32; `weights` (labels,) say what a label counts."""
+        logits = self(attention, states, labels, lengths).float()
+        if weights is None:
+            return functional.binary_cross_entropy_with_logits(logits, targets)
+        total = functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
+        return total / (weights.sum() * len(logits))
+
+
+class DotDecoder(Decoder):
+    """Output vector times summary, plus a bias where the label has one (SPEC 1.1, 1.7)."""
+
+    def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
+        """(batch, labels) logits; no summary is made."""
+        return _biased(attention.dot(states, labels.query, labels.output, lengths), labels)
+
+    def loss(
+        self,
+        attention: Attention,
+        states: Tensor,
+        labels: LabelVectors,
+        lengths: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+    ) -> Tensor:
+        """Mean binary cross-entropy; label attention knows a way in one sweep."""
+        if not isinstance(attention, LabelAttention):
+            return super().loss(attention, states, labels, lengths, targets, weights)
+        bias = labels.query.new_zeros(len(labels.query)) if labels.bias is None else labels.bias
+        return attend_loss(attention.keys(states), states, labels.query, labels.output, bias, lengths, targets, weights)
+
+    def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
+        """(batch, labels) logits from (batch, labels, width) summaries."""
+        return _biased((summaries * labels.output).sum(-1), labels)
+
+
+class TanhDecoder(Decoder):
+    """Output vector times tanh of the projected summary (SPEC 1.8)."""
+
+    def __init__(self, width: int, output_width: int) -> None:
+        super().__init__()
+        self.project, self.widest = dense(width, output_width), output_width
+
+    def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
+        """(batch, labels) logits from (batch, labels, width) summaries."""
+        return _biased((torch.tanh(self.project(summaries)) * labels.output).sum(-1), labels)
+
+
+class SharedDecoder(Decoder):
+    """One network for all labels; nothing but the query tells them apart (SPEC 2.4)."""
+
+    def __init__(self, width: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        sizes = [width, *hidden]
+        self.layers = nn.ModuleList(dense(before, after) for before, after in pairwise(sizes))
+        self.last, self.widest = dense(sizes[-1], 1), max(sizes)
+
+    def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
+        """(batch, labels) logits from (batch, labels, width) summaries."""
+        for layer in self.layers:
+            summaries = torch.relu(layer(summaries))
+        return self.last(summaries)[..., 0]
+
+
+def _biased(logits: Tensor, labels: LabelVectors) -> Tensor:
+    return logits if labels.bias is None else logits + labels.bias

@@ -1,0 +1,61 @@
+"""One network for all neural methods: a token encoder, a label encoder, an attention and a decoder (house plan, section 4).
+
+A label has two vectors: a query, how it reads the document, and an output, how it judges what it read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from labelwise.network.decoders import Decoder
+from labelwise.network.label_encoders import LabelEncoder, LabelVectors
+from labelwise.network.reading import Attention
+from labelwise.network.token_encoders import TokenEncoder, Tokens
+
+
+class LabelNetwork(nn.Module):
+    """Documents and labels in, a logit for each pair out."""
+
+    def __init__(self, token_encoder: TokenEncoder, label_encoder: LabelEncoder, attention: Attention, decoder: Decoder) -> None:
+        super().__init__()
+        self.token_encoder, self.label_encoder = token_encoder, label_encoder
+        self.attention, self.decoder = attention, decoder
+
+    def forward(self, tokens: Tokens, candidates: Tensor | None = None, labels: LabelVectors | None = None) -> Tensor:
+        """(batch, labels) logits; `candidates` are the columns wanted, `labels` saves encoding the same labels again."""
+        states = self.token_encoder(tokens)  # (batch, length, width)
+        vectors = self.label_encoder(candidates) if labels is None else labels
+        return self.decoder(self.attention, states, vectors, tokens.lengths)
+
+    def loss(self, tokens: Tokens, targets: Tensor, weights: Tensor | None = None, candidates: Tensor | None = None) -> Tensor:
+        """Mean binary cross-entropy over documents and labels; `weights` (labels,) say what a label counts."""
+        states, vectors = self.token_encoder(tokens), self.label_encoder(candidates)
+        return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets, weights)
+
+    def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:
+        """What each token of one document adds to a label's logit: its attention × what the label makes of its state.
+
+        For a dot decoder the parts sum to the logit less the bias; after a tanh they follow the gradient.
+        """
+        one = labels.at(slice(label, label + 1))
+        with torch.no_grad():
+            states = self.token_encoder(tokens)
+            weights = self.attention.weights(states, one.query, tokens.lengths)  # (length,)
+        summary = (weights @ states[0]).requires_grad_()
+        logit = self.decoder.judge(summary[None, None], one)[0, 0]
+        (slope,) = torch.autograd.grad(logit, summary)
+        return Contributions(float(logit.detach()), (weights * (states[0] @ slope)).tolist())
+
+    def trainable(self) -> int:
+        """How many numbers are learned."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class Contributions(NamedTuple):
+    """A logit, and the part of each token in it."""
+
+    logit: float
+    parts: list[float]

@@ -1,0 +1,86 @@
+"""How labels read a document: which of its states they look at, and how the states are shown to them.
+
+Padding is never looked at: all of these go by the lengths of the documents.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from labelwise.network.attention import attend, attention_weights
+from labelwise.network.label_encoders import dense
+
+
+class Attention(nn.Module):
+    """A way for labels to read states."""
+
+    def keys(self, states: Tensor) -> Tensor:
+        """(batch, length, key width), what queries are compared with."""
+        return states
+
+    def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels), output vector times what the label reads."""
+        raise NotImplementedError
+
+    def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels, width), what each label reads."""
+        raise NotImplementedError
+
+    def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(length,), how much one label looks at each token of one document."""
+        raise NotImplementedError
+
+
+class LabelAttention(Attention):
+    """Softmax over the document's tokens of query times state; no tanh, no bias, no scale (SPEC 1.1)."""
+
+    def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels), output vector times what the label reads."""
+        return attend(self.keys(states), states, query, output, lengths)
+
+    def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels, width), what each label reads."""
+        places = torch.arange(keys.shape[1], device=keys.device)
+        mask = places < lengths.clamp(min=1)[:, None]  # a document without words reads one zero state
+        found = functional.scaled_dot_product_attention(
+            query.to(keys.dtype).expand(len(keys), 1, *query.shape),
+            keys[:, None],
+            states[:, None].to(keys.dtype),
+            attn_mask=mask[:, None, None],
+            scale=1.0,
+        )
+        return found[:, 0]
+
+    def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(length,), how much one label looks at each token of one document."""
+        return attention_weights(self.keys(states)[0], query, int(lengths[0]))[0]
+
+
+class ProjectedAttention(LabelAttention):
+    """Label attention on tanh(W h + b), so that states and label vectors need not be alike (SPEC 1.6)."""
+
+    def __init__(self, width: int, key_width: int) -> None:
+        super().__init__()
+        self.project = dense(width, key_width)
+
+    def keys(self, states: Tensor) -> Tensor:
+        """(batch, length, key width), what queries are compared with."""
+        return torch.tanh(self.project(states))
+
+
+class FirstToken(Attention):
+    """Every label reads the first state, and nothing else (SPEC 1.3)."""
+
+    def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels), output vector times the first state."""
+        return functional.linear(states[:, 0], output)
+
+    def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels, width), the first state for each label."""
+        return states[:, :1].expand(-1, len(query), -1)
+
+    def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(length,), 1 for the first token."""
+        return functional.one_hot(torch.zeros((), dtype=torch.long), states.shape[1]).to(states)

@@ -1,0 +1,121 @@
+"""Token encoders: words to states. Padding is never seen: states beyond a document's end are zero, whoever shares its batch.
+
+The layers, dropouts and first values are those of SPEC 1.0: channels are dropped as a whole, and so are words.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class Tokens(NamedTuple):
+    """A batch of documents as numbers of words, filled up with 0."""
+
+    numbers: Tensor  # (batch, length)
+    lengths: Tensor  # (batch,)
+
+    @property
+    def mask(self) -> Tensor:
+        """(batch, length, 1), 1 at real tokens."""
+        places = torch.arange(self.numbers.shape[1], device=self.numbers.device)
+        return (places < self.lengths[:, None])[..., None]
+
+
+class TokenEncoder(nn.Module):
+    """Tokens to (batch, length, width) states, zero beyond the end of a document."""
+
+    width: int
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """Encode a batch."""
+        raise NotImplementedError
+
+
+class WordInputs(nn.Module):
+    """Frozen word vectors, with channels and words dropped in training (SPEC 1.0.1, 1.0.2)."""
+
+    def __init__(self, vectors: Tensor, dropout: float, word_dropout: float) -> None:
+        super().__init__()
+        self.register_buffer("vectors", vectors, persistent=False)
+        self.width, self.dropout, self.word_dropout = vectors.shape[1], dropout, word_dropout
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(batch, length, width) vectors of the words."""
+        found = spatial_dropout(functional.embedding(tokens.numbers, self.vectors), self.dropout, self.training)  # type: ignore[arg-type]
+        if self.training and self.word_dropout > 0:
+            found = found * functional.dropout(torch.ones_like(found[..., :1]), self.word_dropout)
+        return found
+
+
+class RecurrentEncoder(TokenEncoder):
+    """Stacked bidirectional GRU or LSTM layers; each but the first adds its input to its output (SPEC 1.0.4)."""
+
+    def __init__(
+        self, inputs: WordInputs, units: int, *, layers: int = 1, dropout: float = 0.1, cell: Literal["gru", "lstm"] = "gru"
+    ) -> None:
+        super().__init__()
+        kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
+        self.inputs, self.width, self.dropout = inputs, 2 * units, dropout
+        sizes = [inputs.width, *[2 * units] * (layers - 1)]
+        self.layers = nn.ModuleList(kind(size, units, batch_first=True, bidirectional=True) for size in sizes)
+        for layer in self.layers:
+            _keras_start(layer)
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(batch, length, 2 × units) states."""
+        states, mask = self.inputs(tokens), tokens.mask
+        lengths = tokens.lengths.clamp(min=1).cpu()  # a document without words runs over one zero vector, which the mask hides
+        for number, layer in enumerate(self.layers):
+            packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+            found, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=states.shape[1])
+            found = found * mask
+            states = spatial_dropout(found + states if number else found, self.dropout, self.training)
+        return states
+
+
+class ConvolutionEncoder(TokenEncoder):
+    """Convolutions over neighbouring words, with tanh (SPEC 1.0.5)."""
+
+    def __init__(self, inputs: WordInputs, filters: int, *, layers: int = 1, dropout: float = 0.1, window: int = 3) -> None:
+        super().__init__()
+        self.inputs, self.width, self.dropout = inputs, filters, dropout
+        sizes = [inputs.width, *[filters] * (layers - 1)]
+        self.layers = nn.ModuleList(nn.Conv1d(size, filters, window, padding="same") for size in sizes)
+        for layer in self.layers:
+            nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(batch, length, filters) states."""
+        mask = tokens.mask
+        states = self.inputs(tokens) * mask
+        for layer in self.layers:
+            found = torch.tanh(layer(states.transpose(1, 2))).transpose(1, 2)
+            states = spatial_dropout(found, self.dropout, self.training) * mask
+        return states
+
+
+def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:
+    """Drop whole channels: one coin per document and channel, for all of its tokens."""
+    if not training or rate == 0:
+        return states
+    return states * functional.dropout(torch.ones_like(states[:, :1]), rate)
+
+
+def _keras_start(layer: nn.Module) -> None:
+    """The first values that Keras gives a recurrent layer: Glorot for inputs, orthogonal for states, 0 for biases."""
+    for name, parameter in layer.named_parameters():
+        if name.startswith("weight_ih"):
+            nn.init.xavier_uniform_(parameter)
+        elif name.startswith("weight_hh"):
+            nn.init.orthogonal_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+            if isinstance(layer, nn.LSTM) and name.startswith("bias_ih"):
+                with torch.no_grad():
+                    parameter[layer.hidden_size : 2 * layer.hidden_size] = 1  # the forget gate starts open

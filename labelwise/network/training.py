@@ -1,0 +1,266 @@
+"""The training loop: batches by length, Adam, early stopping on the development documents, checkpoints.
+
+Everything that the next step depends on (parameters, Adam's moments, random state, place in the epoch) is in the checkpoint,
+and the order of batches follows from seed and epoch alone; so a run that was killed and resumed ends in the same model as one
+that was not, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labelwise.errors import BadSettings, LabelwiseError
+from labelwise.network.batches import Examples, bucketed
+from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
+from labelwise.network.network import LabelNetwork
+from labelwise.progress import Progress
+from labelwise.settings import Range
+
+CHECKED = 64  # steps between looks at the loss: each look waits for the GPU
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a network is trained (SPEC 1.13)."""
+
+    batch: Annotated[int, Range(1, 4096, log=True)] = 16
+    """Documents per step."""
+    accumulate: Annotated[int, Range(1, 1024)] = 1
+    """Parts a step is cut into, to need less memory."""
+    learning_rate: Annotated[float, Range(1e-6, 1e-1, log=True)] = 1e-3
+    """Step size of Adam, constant."""
+    eps: Annotated[float, Range(1e-12, 1e-2, log=True)] = 1e-7
+    """Adam's guard against division by nothing."""
+    clip_value: Annotated[float, Range(0.0, 1e6)] = 5.0
+    """Each component of the gradient is cut to this size; 0 for never."""
+    epochs: Annotated[int, Range(1, 10_000)] = 50
+    """Most passes over the training documents; all of them without development documents."""
+    patience: Annotated[int, Range(1, 10_000)] = 5
+    """Stop after so many epochs without a better result on the development documents, and go back to the best."""
+    monitor: Literal["loss", "rp", "ndcg"] = "loss"
+    """What is better on the development documents: lower loss, or higher RP or nDCG at the corpus's k."""
+    unseen: Literal["negatives", "masked", "excluded"] = "negatives"
+    """Labels without a training document: trained to say no, left out of the loss, or out of the graph of labels too."""
+    buckets: bool = True
+    """Put documents of similar length into a batch, so that short ones do not pay for long ones."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products; auto is bfloat16 on CUDA. Softmax and loss are always float32."""
+    compile: bool = False
+    """Let torch compile the network; pays on long runs of networks without recurrent layers."""
+    checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
+    """A checkpoint is written this often within an epoch, and after each epoch."""
+
+
+class Epoch(NamedTuple):
+    """A line of history.jsonl."""
+
+    epoch: int
+    loss: float
+    documents_per_second: float
+    dev: dict[str, float]
+    best: bool
+
+
+@dataclass
+class State:
+    """Where training stands, besides the tensors."""
+
+    epoch: int = 0  # epochs that are complete
+    step: int = 0  # batches of the running epoch that are done
+    total: float = 0.0  # loss of the running epoch, summed over documents
+    seconds: float = 0.0  # of the running epoch
+    waited: int = 0  # epochs since the best one
+    best: float = math.inf
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains one network; `run` returns when it is done and leaves the best weights in the network."""
+
+    def __init__(
+        self,
+        network: LabelNetwork,
+        settings: TrainingSettings,
+        train: Examples,
+        dev: Examples | None,
+        *,
+        seed: int,
+        device: torch.device,
+        work: Path | None = None,
+        fingerprint: dict[str, Any] | None = None,
+        progress: Progress,
+    ) -> None:
+        self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
+        self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
+        self.optimizer = torch.optim.Adam(
+            [parameter for parameter in network.parameters() if parameter.requires_grad],
+            lr=settings.learning_rate,
+            eps=settings.eps,
+            fused=device.type in ("cpu", "cuda"),
+        )
+        self.state, self.best = State(), None
+        self.place = None if work is None else work / "checkpoint.safetensors"
+        self.fingerprint = fingerprint or {}
+        seen = self.train.counts() > 0
+        self.weights = None if settings.unseen == "negatives" else seen.float()  # (labels,)
+        self.candidates = torch.nonzero(seen)[:, 0] if settings.unseen == "excluded" else None
+
+    best: dict[str, Tensor] | None
+
+    def run(self) -> list[dict[str, Any]]:
+        """Train to the end and give the history."""
+        torch.manual_seed(self.seed)
+        if self.place is not None and self.place.is_file():
+            self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint)
+        self._loss_of = torch.compile(self.network.loss) if self.settings.compile else self.network.loss
+        while self.state.epoch < self.settings.epochs and (self.dev is None or self.state.waited < self.settings.patience):
+            self._epoch()
+            self._judge()
+            self._save()
+        if self.best is not None:
+            self.network.load_state_dict(self.best)
+        self.network.eval()
+        return self.state.history
+
+    def _epoch(self) -> None:
+        """One pass over the training documents, from where the last checkpoint left it."""
+        state, begun = self.state, time.monotonic()
+        self.network.train()
+        batches = bucketed(self.train.lengths, self.settings.batch, (self.seed, state.epoch), buckets=self.settings.buckets)
+        losses: list[Tensor] = []
+        for batch in self.progress(batches[state.step :], self._task(), len(batches) - state.step):
+            losses.append(self._step(batch) * len(batch))
+            state.step += 1
+            due = (time.monotonic() - begun) / 60 >= self.settings.checkpoint_minutes
+            if len(losses) == CHECKED or due or state.step == len(batches):
+                self._check(losses, batches)
+                if due and state.step < len(batches):
+                    state.seconds += time.monotonic() - begun
+                    begun = time.monotonic()
+                    self._save()
+        state.seconds += time.monotonic() - begun
+
+    def _step(self, batch: np.ndarray) -> Tensor:
+        """Adam's next step; the mean loss of the batch, still on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.device)
+        try:
+            for part in np.array_split(batch, min(self.settings.accumulate, len(batch))):
+                loss = self._loss(self.train, part) * (len(part) / len(batch))
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
+        except torch.OutOfMemoryError as error:
+            longest = int(self.train.lengths[batch].max())
+            raise LabelwiseError(
+                f"out of memory on {self.device} with {len(batch)} documents of up to {longest} tokens: lower training.batch or "
+                f"words.max_length, or raise training.accumulate ({str(error).splitlines()[0]})"
+            ) from None
+        if self.settings.clip_value:
+            torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
+        self.optimizer.step()
+        return total
+
+    def _loss(self, examples: Examples, rows: np.ndarray) -> Tensor:
+        """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
+        tokens, targets = examples.batch(rows)
+        with self._precision():
+            if self.candidates is not None:
+                return self._loss_of(tokens, targets[:, self.candidates], candidates=self.candidates)
+            return self._loss_of(tokens, targets, weights=self.weights)
+
+    def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
+        """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""
+        values = torch.stack(losses).tolist()
+        for place, value in enumerate(values, start=self.state.step - len(values)):
+            if not math.isfinite(value):
+                ids = ", ".join(repr(self.train.ids[row]) for row in batches[place][:3])
+                raise LabelwiseError(
+                    f"the loss is {value} in epoch {self.state.epoch + 1}, batch {place + 1} (documents {ids}, …): lower "
+                    "training.learning_rate or set training.precision=float32; the last good checkpoint is kept for --resume"
+                )
+            self.state.total += value
+        losses.clear()
+
+    def _judge(self) -> None:
+        """Close an epoch: look at the development documents, remember the best weights."""
+        state = self.state
+        dev = self._dev_scores() if self.dev is not None else {}
+        wanted = {"loss": 1.0}.get(self.settings.monitor, -1.0) * dev.get(self.settings.monitor, math.nan)
+        better = self.dev is not None and wanted < state.best
+        if better:
+            state.best, state.waited = wanted, 0
+            self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        else:
+            state.waited += 1
+        speed = len(self.train) / max(state.seconds, 1e-9)
+        loss = state.total / max(1, len(self.train))
+        state.history.append(Epoch(state.epoch + 1, loss, round(speed, 1), dev, better)._asdict())
+        state.epoch, state.step, state.total, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+
+    @torch.no_grad()
+    def _dev_scores(self) -> dict[str, float]:
+        """Loss, RP@k and nDCG@k on the development documents, over all labels."""
+        assert self.dev is not None
+        self.network.eval()
+        total, found, k = 0.0, [], self.dev.k
+        columns = self.candidates if self.candidates is not None else torch.arange(self.train.labels, device=self.device)
+        labels = self.network.label_encoder(self.candidates)
+        for rows in bucketed(self.dev.lengths, 4 * self.settings.batch, None):
+            tokens, targets = self.dev.batch(rows)
+            with self._precision():
+                logits = self.network(tokens, labels=labels).float()
+            wanted = targets[:, columns]
+            weights = None if self.weights is None or self.candidates is not None else self.weights
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum")
+            total += float(loss)
+            found.append(_ranking_scores(logits, wanted, targets.sum(1), k))
+        entries = len(self.dev) * float(len(columns) if self.weights is None else self.weights[columns].sum())
+        scores = torch.cat(found).nanmean(0).tolist() if found else [math.nan, math.nan]
+        return {"loss": total / max(entries, 1), "rp": scores[0], "ndcg": scores[1]}
+
+    def _precision(self) -> Any:
+        chosen = self.settings.precision
+        if chosen == "bfloat16" or (chosen == "auto" and self.device.type == "cuda"):
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def _task(self) -> str:
+        last = self.state.history[-1] if self.state.history else None
+        shown = f" · loss {last['loss']:.5f} · {last['documents_per_second']:,.0f} documents/s" if last else ""
+        shown += f" · dev {self.settings.monitor} {last['dev'][self.settings.monitor]:.5f}" if last and last["dev"] else ""
+        return f"epoch {self.state.epoch + 1} of at most {self.settings.epochs}{shown}"
+
+    def _save(self) -> None:
+        if self.place is not None:
+            write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint)
+
+
+def _ranking_scores(logits: Tensor, gold: Tensor, count: Tensor, k: int) -> Tensor:
+    """(batch, 2) RP@k and nDCG@k; not a number for documents without a gold label (SPEC 4.2)."""
+    k = min(k, logits.shape[1])
+    hits = gold.gather(1, logits.topk(k, dim=1).indices)  # (batch, k)
+    discount = 1 / torch.log2(torch.arange(2, k + 2, device=logits.device))
+    ideal = torch.cumsum(discount, 0)[count.clamp(1, k).long() - 1]
+    scores = torch.stack([hits.sum(1) / count.clamp(max=k), (hits * discount).sum(1) / ideal], dim=1)
+    return torch.where(count[:, None] > 0, scores, torch.nan)
+
+
+def choose_device(name: str) -> torch.device:
+    """auto takes CUDA, then MPS, then the CPU; a device that is not there is an error."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind in there if there[kind]))
+    if not there.get(name.partition(":")[0], False):
+        known = ", ".join(kind for kind in there if there[kind])
+        raise BadSettings(f"device {name!r} is not to be had here (there is: {known}); use device=auto")
+    return torch.device(name)

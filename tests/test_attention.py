@@ -1,0 +1,186 @@
+"""Label-wise attention against its plain formulation, which builds a vector per label and document."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from labelwise.network import attention
+from labelwise.network.attention import attend, attend_loss, attention_weights
+
+
+def plain(keys, values, query, output, lengths):
+    rows = []
+    for document, length in enumerate(lengths.tolist()):
+        weights = (query @ keys[document, :length].T).softmax(-1)  # (labels, length)
+        rows.append((weights @ values[document, :length] * output).sum(-1))
+    return torch.stack(rows)
+
+
+def plain_loss(keys, values, query, output, bias, lengths, targets, weights):
+    logits = plain(keys, values, query, output, lengths) + bias
+    losses = binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return losses.mean() if weights is None else (losses * weights).sum() / weights.expand_as(losses).sum()
+
+
+def draw(lengths, labels=5, key_width=3, width=4, longest=None, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    batch, longest = len(lengths), longest or max(lengths) + 1
+    shapes = ((batch, longest, key_width), (batch, longest, width), (labels, key_width), (labels, width))
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    return [*tensors, torch.tensor(lengths)]
+
+
+def gradients(result, inputs):
+    return torch.autograd.grad(result, [x for x in inputs if x.requires_grad])
+
+
+@pytest.fixture(params=[3, 1024])
+def tile(request, monkeypatch):
+    """Tiles smaller than every toy, and larger."""
+    monkeypatch.setattr(attention, "TILE", request.param)
+
+
+@pytest.mark.usefixtures("tile")
+def test_logits_and_gradients_are_those_of_the_plain_formulation():
+    inputs = draw([4, 0, 1, 7, 2], labels=8)
+    arriving = torch.randn(5, 8, dtype=torch.float64)
+    torch.testing.assert_close(attend(*inputs), plain(*inputs))
+    torch.testing.assert_close(
+        gradients(attend(*inputs).mul(arriving).sum(), inputs), gradients(plain(*inputs).mul(arriving).sum(), inputs)
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    st.integers(1, 7),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(0, 99),
+)
+def test_any_shape_gives_the_plain_logits(lengths, labels, key_width, width, seed):
+    inputs = draw(lengths, labels, key_width, width, seed=seed)
+    torch.testing.assert_close(attend(*inputs), plain(*inputs))
+
+
+@pytest.mark.usefixtures("tile")
+def test_the_gradient_is_the_numerical_one():
+    *inputs, lengths = draw([3, 0, 1, 2])
+    assert torch.autograd.gradcheck(lambda *x: attend(*x, lengths), inputs)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_in_one_pass_is_the_plain_loss(weighted):
+    *inputs, lengths = draw([4, 0, 1, 7, 2], labels=8)
+    bias = torch.randn(8, dtype=torch.float64, requires_grad=True)
+    targets = (torch.arange(40).view(5, 8) % 3 == 0).double()
+    weights = torch.tensor([1.0, 0, 1, 2, 0, 0, 1, 3], dtype=torch.float64) if weighted else None
+    ours = attend_loss(*inputs, bias, lengths, targets, weights) * 7
+    theirs = plain_loss(*inputs, bias, lengths, targets, weights) * 7
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients(ours, [*inputs, bias]), gradients(theirs, [*inputs, bias]))
+    with torch.no_grad():
+        torch.testing.assert_close(attend_loss(*inputs, bias, lengths, targets, weights) * 7, theirs)
+
+
+def test_a_document_without_words_has_logits_0_and_no_gradient():
+    inputs = draw([0, 3, 0])
+    logits = attend(*inputs)
+    assert (logits[[0, 2]] == 0).all()
+    for gradient in gradients(logits.sum(), inputs):
+        assert gradient.isfinite().all()
+    assert (gradients(attend(*inputs)[[0, 2]].sum(), inputs)[2] == 0).all()
+
+
+def test_padding_does_not_matter():
+    *inputs, lengths = draw([2, 5], longest=9)
+    logits = attend(*inputs, lengths)
+    gradient = gradients(logits.sum(), inputs)[0]
+    with torch.no_grad():
+        inputs[0][0, 2:] = inputs[1][1, 5:] = torch.nan
+    assert torch.equal(attend(*inputs, lengths), logits)
+    assert (gradient[0, 2:] == 0).all()
+
+
+def test_one_tensor_may_be_keys_and_values_and_query_and_output():
+    text, _, labels, _, lengths = draw([4, 2], key_width=4)
+    found = gradients(attend(text, text, labels, labels, lengths).sum(), [text, labels])
+    torch.testing.assert_close(found, gradients(plain(text, text, labels, labels, lengths).sum(), [text, labels]))
+
+
+@pytest.mark.parametrize("needed", [[0], [1], [2], [3], [2, 3]])
+def test_only_what_needs_a_gradient_gets_one(needed):
+    *inputs, lengths = draw([4, 2])
+    expected = gradients(plain(*inputs, lengths).sum(), inputs)
+    inputs = [x.detach().requires_grad_(number in needed) for number, x in enumerate(inputs)]
+    attend(*inputs, lengths).sum().backward()
+    for number, x in enumerate(inputs):
+        if number in needed:
+            torch.testing.assert_close(x.grad, expected[number])
+        else:
+            assert x.grad is None
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2), (torch.float16, 1e-2)])
+def test_errors_stay_small_in_low_precision(dtype, allowed):
+    inputs = draw([40, 1, 17], labels=30, key_width=64, width=48, dtype=dtype)
+    exact = [x.detach().double().requires_grad_() for x in inputs[:4]]
+    ours, theirs = attend(*inputs), plain(*exact, inputs[4])
+    assert ours.dtype == torch.float32
+    pairs = [(ours, theirs), *zip(gradients(ours.sum(), inputs), gradients(theirs.sum(), exact), strict=True)]
+    for found, expected in pairs:
+        assert (found - expected).norm() <= allowed * expected.norm()
+
+
+def test_autocast_leaves_the_precision_alone():
+    inputs = draw([4, 2], dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = attend(*inputs)
+        found = gradients(logits.sum(), inputs)
+    assert torch.equal(logits, attend(*inputs))
+    torch.testing.assert_close(found, gradients(attend(*inputs).sum(), inputs), rtol=0, atol=0)
+
+
+def test_large_scores_neither_overflow_nor_vanish():
+    keys, values, query, output, lengths = draw([3], dtype=torch.float32)
+    logits = attend(keys * 1e4, values, query * 1e4, output, lengths)
+    best = (query @ keys[0, :3].T).argmax(-1)  # (labels,)
+    torch.testing.assert_close(logits[0], (values[0][best] * output).sum(-1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() and "TRITON_INTERPRET" not in os.environ, reason="no GPU, and no interpreter")
+@pytest.mark.parametrize("lengths", [[33, 0, 1, 16, 5], [20, 20], [0, 0]])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_kernels_give_the_plain_logits_and_gradients(lengths, shared, monkeypatch):
+    from labelwise.network import attention_cuda
+
+    # Triton's interpreter knows no bfloat16.
+    device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
+    for sizes in (attention_cuda.FORWARD, attention_cuda.BACKWARD):
+        monkeypatch.setitem(sizes, "LABELS", 64)
+        monkeypatch.setitem(sizes, "WORDS", 16)
+    monkeypatch.setattr(attention_cuda, "SCRATCH", 2**14)  # room for one block of labels
+    *inputs, lengths = draw(lengths, labels=150, key_width=104, width=104 if shared else 80, dtype=dtype)
+    inputs = [x.detach().to(device).requires_grad_() for x in inputs]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    if shared:
+        inputs[1], exact[1] = inputs[0], exact[0]
+    ours, theirs = attention_cuda.AttendCuda.apply(*inputs, lengths, dtype), plain(*exact, lengths)
+    arriving = torch.randn_like(theirs)
+    found, expected = gradients((ours * arriving).sum(), inputs[shared:]), gradients((theirs * arriving).sum(), exact[shared:])
+    for one, other in zip((ours, *found), (theirs, *expected), strict=True):
+        assert (one - other).norm() <= allowed * other.norm()
+
+
+def test_attention_weights_are_shares_of_the_real_words():
+    keys, _, query, _, _ = draw([6], dtype=torch.float32)
+    weights = attention_weights(keys[0], query, 4)
+    assert weights.shape == (5, 4)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(5))
+    expected = torch.exp(query[2] @ keys[0, 1]) / torch.exp(keys[0, :4] @ query[2]).sum()
+    torch.testing.assert_close(weights[2, 1], expected)
