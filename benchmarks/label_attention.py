@@ -1,11 +1,13 @@
 """Label-wise attention with its loss, forward and backward, beside the plain formulation: time, extra memory, error.
 
-With a GPU in bfloat16 at four sizes, the largest without the plain one; without a GPU in float32 on the CPU.
+With a GPU in bfloat16 at four sizes, the largest without the plain one, with values that are the keys, as most methods have
+them, and with others; without a GPU in float32 on the CPU.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from itertools import product
 
 import torch
 from record import record
@@ -38,13 +40,14 @@ def in_one_step(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tenso
     return attend_loss(*inputs, torch.zeros_like(targets[0]), lengths, targets)
 
 
-def draw(batch: int, length: int, width: int, labels: int) -> tuple[list[Tensor], Tensor]:
+def draw(batch: int, length: int, width: int, labels: int, shared: bool = False) -> tuple[list[Tensor], Tensor]:
     """Keys, values, query and output with scores of spread 2, so that some words matter more to a label; and targets."""
     how = {"device": "cuda", "dtype": torch.bfloat16} if GPU else {"device": "cpu", "dtype": torch.float32}
     words = torch.randn(2, batch, length, width, **how)
     vectors = torch.randn(2, labels, width, **how) * 2 / width**0.5
     targets = (torch.rand(batch, labels, device=how["device"]) < 10 / labels).float()
-    return [x.clone().requires_grad_() for x in (*words, *vectors)], targets
+    keys, values, query, output = (x.clone().requires_grad_() for x in (*words, *vectors))
+    return [keys, keys if shared else values, query, output], targets
 
 
 def measure(loss: Loss, inputs: list[Tensor], lengths: Tensor, targets: Tensor, repeats: int) -> tuple[float, float]:
@@ -72,6 +75,8 @@ def error(inputs: list[Tensor]) -> float:
     """Largest relative error of logits and gradients against float64, on two documents and some labels."""
     some = [x.detach()[:size].requires_grad_() for x, size in zip(inputs, (2, 2, 1000, 1000), strict=True)]
     exact = [x.detach().double().requires_grad_() for x in some]
+    if inputs[1] is inputs[0]:
+        some[1], exact[1] = some[0], exact[0]
     lengths = torch.tensor([some[0].shape[1], some[0].shape[1] // 3], device=some[0].device)
     found, expected = attend(*some, lengths), plain(*exact, lengths)
     slopes = torch.randn_like(expected)
@@ -81,8 +86,8 @@ def error(inputs: list[Tensor]) -> float:
 
 
 def on_gpu() -> None:
-    for batch, length, width, labels in SIZES:
-        inputs, targets = draw(batch, length, width, labels)
+    for (batch, length, width, labels), shared in product(SIZES, (True, False)):
+        inputs, targets = draw(batch, length, width, labels, shared)
         lengths = torch.full((batch,), length)
         taken, extra = measure(in_one_step, inputs, lengths, targets, 20)
         found = {"milliseconds": round(1000 * taken, 2), "extra_gib": extra}
@@ -93,7 +98,7 @@ def on_gpu() -> None:
                 "plain_extra_gib": extra,
                 "ratio": round(plainly / taken, 1),
             }
-        size = f"batch {batch}, length {length}, width {width}, {labels} labels"
+        size = f"batch {batch}, length {length}, width {width}, {labels} labels" + ", values = keys" * shared
         record("label-attention", method=size, dtype="bfloat16", **found, error=error(inputs), gpu=torch.cuda.get_device_name())
 
 

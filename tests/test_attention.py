@@ -11,6 +11,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from labelwise.network import attention
 from labelwise.network.attention import attend, attend_loss, attention_weights
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+needs_kernels = pytest.mark.skipif(
+    not torch.cuda.is_available() and "TRITON_INTERPRET" not in os.environ, reason="no GPU, and no interpreter"
+)
+
 
 def plain(keys, values, query, output, lengths):
     rows = []
@@ -153,7 +158,7 @@ def test_large_scores_neither_overflow_nor_vanish():
     torch.testing.assert_close(logits[0], (values[0][best] * output).sum(-1))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available() and "TRITON_INTERPRET" not in os.environ, reason="no GPU, and no interpreter")
+@needs_kernels
 @pytest.mark.parametrize("lengths", [[33, 0, 1, 16, 5], [20, 20], [0, 0]])
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_kernels_give_the_plain_logits_and_gradients(lengths, shared, monkeypatch):
@@ -161,20 +166,59 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, shared, monkey
 
     # Triton's interpreter knows no bfloat16.
     device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
-    for sizes in (attention_cuda.FORWARD, attention_cuda.BACKWARD):
-        monkeypatch.setitem(sizes, "LABELS", 64)
-        monkeypatch.setitem(sizes, "WORDS", 16)
+    monkeypatch.setattr(attention_cuda, "LABELS", 64)
+    monkeypatch.setitem(attention_cuda.FORWARD[shared], "WORDS", 16)
+    monkeypatch.setitem(attention_cuda.BACKWARD[shared], "WORDS", 16)
     monkeypatch.setattr(attention_cuda, "SCRATCH", 2**14)  # room for one block of labels
-    *inputs, lengths = draw(lengths, labels=150, key_width=104, width=104 if shared else 80, dtype=dtype)
+    *inputs, lengths = draw(lengths, labels=150, key_width=100, width=100 if shared else 75, dtype=dtype)
     inputs = [x.detach().to(device).requires_grad_() for x in inputs]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     if shared:
         inputs[1], exact[1] = inputs[0], exact[0]
-    ours, theirs = attention_cuda.AttendCuda.apply(*inputs, lengths, dtype), plain(*exact, lengths)
+    ours = attention_cuda.AttendCuda.apply(*attention._aligned(*inputs), lengths, dtype)
+    theirs = plain(*exact, lengths)
     arriving = torch.randn_like(theirs)
     found, expected = gradients((ours * arriving).sum(), inputs[shared:]), gradients((theirs * arriving).sum(), exact[shared:])
     for one, other in zip((ours, *found), (theirs, *expected), strict=True):
         assert (one - other).norm() <= allowed * other.norm()
+
+
+@needs_kernels
+@pytest.mark.parametrize("needed", [[0], [1], [2], [3]])
+def test_the_kernels_give_a_gradient_only_to_what_needs_one(needed):
+    from labelwise.network.attention_cuda import AttendCuda
+
+    device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    *inputs, lengths = draw([4, 2], labels=8, key_width=8, width=16, dtype=dtype)
+    inputs = [x.detach().to(device).requires_grad_(number in needed) for number, x in enumerate(inputs)]
+    AttendCuda.apply(*inputs, lengths, dtype).sum().backward()
+    assert [number for number, x in enumerate(inputs) if x.grad is not None and x.grad.any()] == needed
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize("chunk", [1, 100, 2**24])
+def test_chunks_of_labels_give_the_plain_logits_and_gradients(chunk, device, monkeypatch):
+    monkeypatch.setattr(attention, "CHUNK", chunk)
+    *exact, lengths = draw([4, 0, 1, 7, 2], labels=8)
+    inputs = [x.detach().float().to(device).requires_grad_() for x in exact]
+    with torch.no_grad():
+        inputs[0][0, 4:] = inputs[1][3, 7:] = torch.nan
+    ours, theirs = attention._attend_in_chunks(*inputs, lengths), plain(*exact, lengths)
+    arriving = torch.randn_like(theirs)
+    found = gradients((ours * arriving.to(ours)).sum(), inputs)
+    for one, other in zip((ours, *found), (theirs, *gradients((theirs * arriving).sum(), exact)), strict=True):
+        assert (one.cpu() - other).norm() <= 1e-5 * other.norm()
+
+
+@pytest.mark.parametrize(("width", "wider"), [(100, 104), (104, 104), (1, 8)])
+def test_zero_columns_fill_rows_up_to_16_bytes_and_keep_keys_and_values_one(width, wider):
+    text, _, query, output, _ = draw([4, 2], key_width=width, width=width)
+    keys, values, *labels = attention._aligned(text, text, query, output)
+    assert values is keys
+    for old, new in ((text, keys), (query, labels[0]), (output, labels[1])):
+        assert new.shape == (*old.shape[:-1], wider)
+        assert torch.equal(new[..., :width], old)
+        assert (new[..., width:] == 0).all()
 
 
 def test_attention_weights_are_shares_of_the_real_words():

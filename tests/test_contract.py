@@ -17,10 +17,23 @@ from labelwise.errors import BadModel, LabelwiseError
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explains, ZeroShot, load
-from labelwise.registry import make_method, methods
-from labelwise.settings import explain
+from labelwise.registry import find, make_method, methods
+from labelwise.settings import explain, override
 
 NAMES = sorted(methods())
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no word with a vector", "ignore:no label has a parent")
+
+# Networks are made small: what is checked here does not depend on their size.
+SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.nodes.width=8")
+
+
+def small(name: str) -> list[str]:
+    learned = ["encoder.units=8"] if name in ("bigru-lwan", "cnn-lwan") else []  # others take what fits their labels
+    return [*SMALL, *learned] if "training" in find(name, methods(), "method").load().Settings.__dataclass_fields__ else []
+
+
+def make_small(name: str):
+    return make_method(name, override({}, small(name)))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +43,7 @@ def world():
 
 @pytest.fixture(scope="module", params=NAMES)
 def fitted(request, world):
-    return make_method(request.param).fit(world.train, world.dev)
+    return make_small(request.param).fit(world.train, world.dev)
 
 
 def values(model, corpus) -> np.ndarray:
@@ -47,13 +60,13 @@ def test_scores_have_a_column_per_label_and_lie_between_0_and_1(fitted, world):
 
 
 def test_fitting_returns_the_method_itself_and_repeats_bit_for_bit(fitted, world):
-    again = make_method(fitted.name)
+    again = make_small(fitted.name)
     assert again.fit(world.train, world.dev) is again
     assert np.array_equal(values(again, world.test), values(fitted, world.test))
 
 
 def test_dev_documents_are_not_needed(fitted, world):
-    assert np.isfinite(values(make_method(fitted.name).fit(world.train), world.test)).all()
+    assert np.isfinite(values(make_small(fitted.name).fit(world.train), world.test)).all()
 
 
 def test_training_twice_writes_the_same_bytes_in_any_process(fitted, world, tmp_path):
@@ -70,6 +83,7 @@ def test_training_twice_writes_the_same_bytes_in_any_process(fitted, world, tmp_
             str(tmp_path / "world"),
             "--out",
             str(tmp_path / name),
+            *(word for setting in small(fitted.name) for word in ("--set", setting)),
         ]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": hashing})
         sums.append((tmp_path / name / "checksums.json").read_text())
@@ -165,7 +179,7 @@ def test_no_documents_give_no_scores(fitted, world):
 
 
 def test_a_method_that_was_not_fitted_says_so(fitted, world, tmp_path):
-    fresh = make_method(fitted.name)
+    fresh = make_small(fitted.name)
     for use in (lambda: fresh.predict(world.test), lambda: fresh.save(tmp_path / "model")):
         with pytest.raises(LabelwiseError, match="not fitted yet"):
             use()
@@ -175,7 +189,7 @@ def test_a_method_that_was_not_fitted_says_so(fitted, world, tmp_path):
 def test_one_document_and_one_label_are_enough(fitted):
     labels = LabelSet([Label("only", "word")])
     corpus = Corpus([Document("x", "a word", ("only",))], labels)
-    assert values(make_method(fitted.name).fit(corpus), corpus).shape == (1, 1)
+    assert values(make_small(fitted.name).fit(corpus), corpus).shape == (1, 1)
 
 
 def test_explanations_point_into_the_text(fitted, world):

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -171,7 +172,7 @@ class Network:
     def _read_vectors(self, train: Corpus, progress: Progress) -> WordVectors:
         given = self.settings.words
         if given.vectors == LEARNED:
-            texts = (document.text for document in train)
+            texts = chain((document.text for document in train), (label.name for label in train.labels))
             return WordVectors.learn(texts, width=given.width or 200, seed=self.settings.seed, progress=progress)
         vectors = WordVectors.read(given.vectors, unknown=given.unknown, progress=progress)
         if given.width:

@@ -8,6 +8,7 @@ instead of keeping them. `attend_loss` knows the loss, so it needs one pass only
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise, product
 from math import prod
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, pad
+from torch.utils.checkpoint import checkpoint
 
 TILE = 1024  # words and labels worked on at once: a score and a value for each pair, 8 MB, stay in cache
+CHUNK = 2**24  # words times labels at once on a GPU without the kernels: 64 MB for each of a few tensors in float32
 
 Upstream = Callable[[Tensor, slice, slice], Tensor]  # logits of some documents and labels → the gradient of the loss by them
 
@@ -29,12 +32,16 @@ def attend(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths:
     keys (batch, length, key width), values (batch, length, width), query (labels, key width), output (labels, width),
     lengths (batch,). A document without words has logits 0.
     """
-    if _has_kernels(keys, values):
+    if not keys.is_cuda:
+        return _Attend.apply(keys, values, query, output, lengths)  # type: ignore[no-untyped-call]
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
+    with torch.cuda.device(keys.device), torch.autocast("cuda", enabled=False):
+        if dtype != torch.bfloat16 or not _has_kernels(keys.device):
+            return _attend_in_chunks(keys, values, query, output, lengths)
         from labelwise.network.attention_cuda import AttendCuda
 
-        with torch.cuda.device(keys.device):
-            return AttendCuda.apply(keys, values, query, output, lengths, torch.bfloat16)  # type: ignore[no-untyped-call]
-    return _Attend.apply(keys, values, query, output, lengths)  # type: ignore[no-untyped-call]
+        inputs = _aligned(keys, values, query, output)
+        return AttendCuda.apply(*inputs, lengths, dtype)  # type: ignore[no-untyped-call]
 
 
 def attend_loss(
@@ -50,7 +57,7 @@ def attend_loss(
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
     share = torch.ones_like(bias) if weights is None else weights
     share = share / (share.sum() * len(targets))
-    if torch.is_grad_enabled() and not _has_kernels(keys, values):
+    if torch.is_grad_enabled() and not keys.is_cuda:
         return _AttendLoss.apply(keys, values, query, output, bias, lengths, targets, share)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
     return binary_cross_entropy_with_logits(logits, targets.to(logits), share, reduction="sum")
@@ -61,12 +68,39 @@ def attention_weights(keys: Tensor, query: Tensor, length: int) -> Tensor:
     return (query.float() @ keys[:length].float().T).softmax(-1)
 
 
-def _has_kernels(keys: Tensor, values: Tensor) -> bool:
-    """Whether this is for the GPU kernels: bfloat16, there or by autocast, and rows that start at multiples of 16 bytes."""
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
-    aligned = keys.shape[2] % 8 == values.shape[2] % 8 == 0
-    installed = torch.__version__ >= "2.10" and find_spec("triton") is not None
-    return keys.is_cuda and dtype == torch.bfloat16 and aligned and installed
+@cache
+def _has_kernels(device: torch.device) -> bool:
+    """Whether the kernels of attention_cuda run here: their blocks fit the multiprocessors of Hopper and its successor."""
+    major, _ = torch.cuda.get_device_capability(device)
+    return major in (9, 10) and torch.__version__ >= "2.10" and find_spec("triton") is not None
+
+
+def _aligned(keys: Tensor, values: Tensor, query: Tensor, output: Tensor) -> list[Tensor]:
+    """The same with zero columns, so that rows start at multiples of 16 bytes in bfloat16; values that are keys stay so."""
+    wide = [pad(x, (0, -x.shape[-1] % 8)) if x.shape[-1] % 8 else x for x in (keys, values, query, output)]
+    if values is keys:
+        wide[1] = wide[0]
+    return wide
+
+
+def _attend_in_chunks(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+    """`attend` from products of the whole batch with some labels, which the backward pass computes again."""
+    precise = torch.promote_types(keys.dtype, torch.float32)
+    padding = (torch.arange(keys.shape[1], device=keys.device) >= lengths.to(keys.device)[:, None])[..., None]
+    keys, values = (x.to(precise).masked_fill(padding, 0) for x in (keys, values))
+    query, output = query.to(precise), output.to(precise)
+
+    def chunk(keys: Tensor, values: Tensor, query: Tensor, output: Tensor) -> Tensor:
+        # Not -inf: the softmax of a document without words would be undefined, and so would its gradient.
+        scores = (keys @ query.T).masked_fill(padding, torch.finfo(precise).min)  # (batch, length, labels)
+        return (scores.softmax(1) * (values @ output.T)).sum(1)
+
+    step = max(1, CHUNK // max(1, padding.numel()))
+    pieces = [
+        checkpoint(chunk, keys, values, *part, use_reentrant=False, preserve_rng_state=False)
+        for part in zip(torch.split(query, step), torch.split(output, step), strict=True)
+    ]
+    return torch.cat(pieces, 1)
 
 
 def real_words(lengths: Tensor, longest: int) -> tuple[Tensor, list[int]]:

@@ -42,7 +42,7 @@ class LabelNetwork(nn.Module):
         """
         one = labels.at(slice(label, label + 1))
         with torch.no_grad():
-            states = self.token_encoder(tokens)
+            states = self.token_encoder(tokens)[:, : int(tokens.lengths[0])]
             weights = self.attention.weights(states, one.query, tokens.lengths)  # (length,)
         summary = (weights @ states[0]).requires_grad_()
         logit = self.decoder.judge(summary[None, None], one)[0, 0]

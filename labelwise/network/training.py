@@ -18,8 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from labelwise.errors import BadSettings, LabelwiseError
+from labelwise.metrics import ndcg, r_precision
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
 from labelwise.network.network import LabelNetwork
@@ -209,24 +211,30 @@ class Trainer:
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:
-        """Loss, RP@k and nDCG@k on the development documents, over all labels."""
+        """Loss, RP@k and nDCG@k on the development documents, over all labels that are trained."""
         assert self.dev is not None
         self.network.eval()
-        total, found, k = 0.0, [], self.dev.k
-        columns = self.candidates if self.candidates is not None else torch.arange(self.train.labels, device=self.device)
-        labels = self.network.label_encoder(self.candidates)
+        total, hits, gold, k = 0.0, [], [], self.dev.k
+        labels, weights = self.network.label_encoder(self.candidates), self.weights
+        if self.candidates is not None and weights is not None:
+            weights = weights[self.candidates]
         for rows in bucketed(self.dev.lengths, 4 * self.settings.batch, None):
             tokens, targets = self.dev.batch(rows)
+            wanted = targets if self.candidates is None else targets[:, self.candidates]
             with self._precision():
                 logits = self.network(tokens, labels=labels).float()
-            wanted = targets[:, columns]
-            weights = None if self.weights is None or self.candidates is not None else self.weights
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum")
-            total += float(loss)
-            found.append(_ranking_scores(logits, wanted, targets.sum(1), k))
-        entries = len(self.dev) * float(len(columns) if self.weights is None else self.weights[columns].sum())
-        scores = torch.cat(found).nanmean(0).tolist() if found else [math.nan, math.nan]
-        return {"loss": total / max(entries, 1), "rp": scores[0], "ndcg": scores[1]}
+            total += float(binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum"))
+            best = logits.topk(min(k, logits.shape[1]), dim=1).indices
+            hits.append(wanted.gather(1, best).cpu().numpy())
+            gold.append(targets.sum(1).long().cpu().numpy())
+        found, count = np.concatenate(hits), np.concatenate(gold)
+        some = count > 0  # measures are undefined for documents without a gold label
+        entries = len(self.dev) * float(len(labels.query) if weights is None else weights.sum())
+        return {
+            "loss": total / entries,
+            "rp": float(r_precision(found[some], count[some], k).mean()),
+            "ndcg": float(ndcg(found[some], count[some], k).mean()),
+        }
 
     def _precision(self) -> Any:
         chosen = self.settings.precision
@@ -243,16 +251,6 @@ class Trainer:
     def _save(self) -> None:
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint)
-
-
-def _ranking_scores(logits: Tensor, gold: Tensor, count: Tensor, k: int) -> Tensor:
-    """(batch, 2) RP@k and nDCG@k; not a number for documents without a gold label (SPEC 4.2)."""
-    k = min(k, logits.shape[1])
-    hits = gold.gather(1, logits.topk(k, dim=1).indices)  # (batch, k)
-    discount = 1 / torch.log2(torch.arange(2, k + 2, device=logits.device))
-    ideal = torch.cumsum(discount, 0)[count.clamp(1, k).long() - 1]
-    scores = torch.stack([hits.sum(1) / count.clamp(max=k), (hits * discount).sum(1) / ideal], dim=1)
-    return torch.where(count[:, None] > 0, scores, torch.nan)
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,0 +1,223 @@
+"""The training loop: what it minimises, when it stops, and that a kill changes nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from labelwise.corpus import Splits
+from labelwise.datasets.worlds import make_world
+from labelwise.errors import BadSettings, LabelwiseError
+from labelwise.evaluation import evaluate
+from labelwise.jsonl import write_corpus
+from labelwise.network.batches import Examples, bucketed
+from labelwise.network.training import choose_device
+from labelwise.registry import make_method
+from labelwise.settings import override
+
+QUICK = ("training.epochs=3", "words.width=16", "encoder.units=8", "training.batch=8")
+
+
+def method(name="bigru-lwan", *settings):
+    return make_method(name, override({}, [*QUICK, *settings]))
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world(documents=120, labels=40, words=20)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 50), min_size=1, max_size=60),
+    size=st.integers(1, 9),
+    order=st.none() | st.tuples(st.integers(0, 99)),
+    buckets=st.booleans(),
+)
+def test_every_document_is_in_one_batch_of_an_epoch(lengths, size, order, buckets):
+    batches = bucketed(np.array(lengths), size, order, buckets=buckets)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    assert max(map(len, batches)) <= size
+
+
+def test_batches_of_similar_length_need_little_padding_and_change_with_the_epoch():
+    lengths = np.random.default_rng(0).geometric(0.01, 2000)
+
+    def padding(batches):
+        return sum(len(batch) * lengths[batch].max() for batch in batches) / lengths.sum()
+
+    assert padding(bucketed(lengths, 16, (1, 0))) < 1.2 < 2 < padding(bucketed(lengths, 16, (1, 0), buckets=False))
+    assert not np.array_equal(bucketed(lengths, 16, (1, 0))[0], bucketed(lengths, 16, (1, 1))[0])
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=8),
+    chosen=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+)
+def test_a_batch_holds_the_tokens_and_labels_of_its_documents(rows, chosen):
+    gold = np.zeros((len(rows), 10), dtype=bool)
+    for row, tokens in enumerate(rows):
+        gold[row, tokens] = True
+    examples = Examples([np.array(row, dtype=np.int32) for row in rows], csr_array(gold), [str(row) for row in range(len(rows))])
+    wanted = np.array([row % len(rows) for row in chosen])
+    tokens, targets = examples.batch(wanted)
+    assert np.array_equal(targets.numpy().astype(bool), gold[wanted])
+    for row, numbers, length in zip(wanted, tokens.numbers, tokens.lengths, strict=True):
+        assert numbers[:length].tolist() == rows[row]
+        assert not numbers[length:].any()
+    assert examples.counts().tolist() == gold.sum(0).tolist()
+
+
+def test_dev_scores_are_those_of_the_evaluation(world):
+    model = method().fit(world.train, world.dev)
+    best = next(epoch for epoch in reversed(model.history) if epoch["best"])
+    everything = Splits(world.train, world.dev, world.dev)
+    measured = evaluate(model, everything).groups["all"]
+    assert best["dev"]["ndcg"] == pytest.approx(measured["ndcg@5"], abs=1e-6)
+    assert best["dev"]["rp"] == pytest.approx(measured["rp@5"], abs=1e-6)
+
+
+def test_the_loss_falls_and_the_history_tells(world):
+    model = method("bigru-lwan", "training.epochs=8", "training.learning_rate=0.01").fit(world.train, world.dev)
+    losses = [epoch["loss"] for epoch in model.history]
+    assert losses[-1] < 0.6 * losses[0]
+    assert [epoch["epoch"] for epoch in model.history] == list(range(1, len(losses) + 1))
+    assert set(model.history[0]["dev"]) == {"loss", "rp", "ndcg"}
+
+
+@pytest.mark.parametrize("monitor", ["loss", "rp", "ndcg"])
+def test_training_stops_after_patience_and_goes_back_to_the_best_epoch(world, monitor):
+    settings = ("training.epochs=60", "training.patience=2", "training.learning_rate=0.05", f"training.monitor={monitor}")
+    model = method("cnn-lwan", *settings).fit(world.train, world.dev)
+    found = [epoch["dev"][monitor] * (1 if monitor == "loss" else -1) for epoch in model.history]
+    best = int(np.argmin(found))
+    assert len(found) == best + 3 < 60
+    assert [epoch["best"] for epoch in model.history][best:] == [True, False, False]
+    again = method("cnn-lwan", *settings, f"training.epochs={best + 1}").fit(world.train, world.dev)
+    assert np.array_equal(again.predict(world.test).dense(), model.predict(world.test).dense())
+
+
+def test_steps_in_parts_are_the_same_steps(world):
+    settings = ("encoder.dropout=0", "training.epochs=2")
+    whole, parts = (method("bigru-lwan", *settings, f"training.accumulate={n}").fit(world.train) for n in (1, 3))
+    assert parts.predict(world.test).dense() == pytest.approx(whole.predict(world.test).dense(), abs=1e-4)
+
+
+def scores_of_unseen(world, rule, name="bigru-lwan"):
+    model = method(name, f"training.unseen={rule}", "training.epochs=12", "training.learning_rate=0.01").fit(
+        world.train, world.dev
+    )
+    unseen = np.bincount(world.train.gold().indices, minlength=len(world.labels)) == 0
+    assert unseen.any()
+    return model.predict(world.test).dense()[:, unseen]
+
+
+def test_unseen_labels_are_pushed_down_as_negatives_and_left_alone_otherwise():
+    world = make_world(documents=150, labels=120, words=20)
+    assert scores_of_unseen(world, "negatives").mean() < 0.05 < 0.4 < scores_of_unseen(world, "masked").mean()
+    assert np.isfinite(scores_of_unseen(world, "excluded", "gc-bigru-lwan")).all()
+
+
+def test_gold_of_dev_and_test_changes_nothing_but_when_training_stops(world):
+    other = make_world(documents=120, labels=40, words=20, seed=9).dev.with_labels(world.labels)
+    with_dev, with_other = (method("gc-bigru-lwan", "training.patience=99").fit(world.train, dev) for dev in (world.dev, other))
+    assert [epoch["loss"] for epoch in with_dev.history] == [epoch["loss"] for epoch in with_other.history]
+
+
+def command(folder, out, *more):
+    settings = [part for setting in (*QUICK, "training.epochs=4", "training.checkpoint_minutes=0") for part in ("--set", setting)]
+    words = [sys.executable, "-m", "labelwise", "train", "gnc-bigru-lwan", "--on", str(folder), "--out", str(out), *settings]
+    return [*words, "--set", "labels.nodes.walks=1", "--set", "labels.nodes.width=4", *more]
+
+
+def test_a_kill_at_any_moment_and_resume_give_the_same_model_bit_for_bit(world, tmp_path):
+    write_corpus(world, tmp_path / "world")
+    subprocess.run(command(tmp_path / "world", tmp_path / "whole"), check=True, capture_output=True)
+    checkpoint = tmp_path / ".killed.training" / "checkpoint.safetensors"
+    resumed = 0
+    for wait in (0.02, 0.11, 0.23):
+        process = subprocess.Popen(command(tmp_path / "world", tmp_path / "killed", "--resume"), stderr=subprocess.DEVNULL)
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+            time.sleep(0.002)
+        time.sleep(wait)
+        resumed += process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "killed").exists()
+    assert resumed == 3
+    subprocess.run(command(tmp_path / "world", tmp_path / "killed", "--resume"), check=True, capture_output=True)
+    sums = [json.loads((tmp_path / name / "checksums.json").read_text()) for name in ("whole", "killed")]
+    assert sums[0] == sums[1]
+    assert not checkpoint.exists()
+
+
+def test_resuming_with_other_settings_or_documents_is_refused_and_the_differences_are_named(world, tmp_path):
+    model = method()
+    model.work = tmp_path
+    model.fit(world.train, world.dev)
+    other = method("bigru-lwan", "training.learning_rate=0.05", "seed=7")
+    other.work = tmp_path
+    message = r"seed: 1 in the checkpoint, 7 now; training\.learning_rate: 0\.001 in the checkpoint, 0\.05 now"
+    with pytest.raises(BadSettings, match=message):
+        other.fit(world.train, world.dev)
+    model = method()
+    model.work = tmp_path
+    with pytest.raises(BadSettings, match="training documents: '"):
+        model.fit(world.train[:50], world.dev)
+
+
+def test_a_damaged_checkpoint_is_named(world, tmp_path):
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"no tensors")
+    model = method()
+    model.work = tmp_path
+    with pytest.raises(LabelwiseError, match=r"checkpoint\.safetensors: damaged"):
+        model.fit(world.train, world.dev)
+
+
+def test_a_loss_that_is_not_a_number_stops_training_names_the_batch_and_keeps_the_last_good_checkpoint(
+    world, tmp_path, monkeypatch
+):
+    from labelwise.network.network import LabelNetwork
+
+    whole = LabelNetwork.loss
+    steps = []
+
+    def poisoned(self, *given, **more):
+        steps.append(1)
+        return whole(self, *given, **more) * (float("nan") if len(steps) == 20 else 1)
+
+    monkeypatch.setattr(LabelNetwork, "loss", poisoned)
+    model = method()
+    model.work = tmp_path
+    with pytest.raises(LabelwiseError, match=r"the loss is nan in epoch 2, batch 8 \(documents '.*lower training\.learning_rate"):
+        model.fit(world.train, world.dev)
+    monkeypatch.setattr(LabelNetwork, "loss", whole)
+    again = method()
+    again.work = tmp_path
+    again.fit(world.train, world.dev)
+    assert np.array_equal(again.predict(world.test).dense(), method().fit(world.train, world.dev).predict(world.test).dense())
+
+
+def test_too_little_memory_says_what_to_lower(world, monkeypatch):
+    from labelwise.network.network import LabelNetwork
+
+    def full(self, *given, **more):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB\nand a long story")
+
+    monkeypatch.setattr(LabelNetwork, "loss", full)
+    with pytest.raises(LabelwiseError, match=r"out of memory on cpu with 8 documents of up to \d+ tokens: lower training\.batch"):
+        method().fit(world.train, world.dev)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(BadSettings, match=r"device 'tpu' is not to be had here \(there is: .*cpu\); use device=auto"):
+        choose_device("tpu")
