@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from labelwise.errors import UnknownName, did_you_mean
+from labelwise.errors import MissingExtra, UnknownName, did_you_mean
 
 if TYPE_CHECKING:
     from labelwise.methods.base import Method
@@ -25,7 +25,12 @@ class Entry(NamedTuple):
     def load(self) -> Any:
         """Import the thing itself."""
         module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "safetensors"):
+                raise
+            raise MissingExtra(f"networks need {error.name}: pip install 'labelwise[neural]'") from None
 
 
 METHODS = {

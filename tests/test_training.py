@@ -221,3 +221,16 @@ def test_too_little_memory_says_what_to_lower(world, monkeypatch):
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(BadSettings, match=r"device 'tpu' is not to be had here \(there is: .*cpu\); use device=auto"):
         choose_device("tpu")
+
+
+def test_training_ends_within_its_budget_with_the_best_so_far(world):
+    model = method("bigru-lwan", "training.epochs=10000", "training.patience=10000", "budget=0.03").fit(world.train, world.dev)
+    assert 1 <= len(model.history) < 10_000
+    assert np.isfinite(model.predict(world.test).dense()).all()
+
+
+def test_biases_may_start_at_the_log_odds_of_the_labels(world):
+    settings = ("training.epochs=1", "training.learning_rate=0.000001", "labels.start=prior")
+    model = method("bigru-lwan", *settings).fit(world.train)
+    share = (np.bincount(world.train.gold().indices, minlength=len(world.labels)) + 0.5) / (len(world.train) + 1)
+    assert model.predict(world.test).dense().mean(0) == pytest.approx(share, abs=0.05)

@@ -35,6 +35,12 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="10m", help="Time that training may take: 90s, 10m, 2h.", show_default=False)
+    ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits on every run on CUDA too; slower.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after a kill; a finished model is left as it is.")] = False,
     unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,
     force: Force = False,
@@ -46,7 +52,11 @@ def train(
     from labelwise.storage import check_place
 
     recipe = find_recipe(method)
-    model = _configured(recipe, settings, {"seed": seed, "threads": threads, "device": device})
+    model = _configured(
+        recipe,
+        settings,
+        {"seed": seed, "threads": threads, "device": device, "budget": _minutes(budget), "deterministic": deterministic or None},
+    )
     if not resume or not (out / "model.toml").is_file():
         check_place(out, "model", force=force)
     splits = read(on, unknown_labels)
@@ -202,6 +212,16 @@ def explain(
     print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}")
     for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
         print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
+
+
+def _minutes(text: str | None) -> float | None:
+    """'90s', '10m' or '2h' as minutes."""
+    if text is None:
+        return None
+    number, unit = text[:-1], {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:].lower())
+    if unit is None or not number.replace(".", "", 1).isdigit() or not float(number):
+        raise LabelwiseError(f"--budget {text}: write a time as 90s, 10m or 2h")
+    return float(number) * unit
 
 
 def _configured(recipe: Recipe, assignments: list[str], asked: dict[str, Any]) -> Method:

@@ -31,7 +31,7 @@ from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, ZeroShot, fitted, model_folder, read_model, settings_from
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
-from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, label_facts
+from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import Trainer, choose_device
@@ -74,11 +74,12 @@ class Network:
         checked = None if dev is None else self._examples(dev.with_labels(labels), vectors, show)
         torch.manual_seed(given.seed)
         network = _build(given, vectors, nodes, len(labels))
-        model = Fitted(labels, vectors, nodes, network)
+        model, counts = Fitted(labels, vectors, nodes, network), examples.counts()
         if isinstance(network.label_encoder, DescribedLabels):
-            unseen = np.bincount(train.gold().indices, minlength=len(labels)) == 0
-            hidden = unseen if given.training.unseen == "excluded" else np.zeros(len(labels), dtype=bool)
+            hidden = (counts == 0) & (given.training.unseen == "excluded")
             network.label_encoder.describe(self._facts(model, labels, hidden, warn=True).to(device))
+        elif isinstance(network.label_encoder, LearnedLabels) and given.labels.start == "prior":
+            network.label_encoder.start_at(counts, len(train))
         trainer = Trainer(
             network,
             given.training,
@@ -86,6 +87,7 @@ class Network:
             checked,
             seed=given.seed,
             device=device,
+            budget=given.budget,
             work=self.work,
             fingerprint=self._fingerprint(examples),
             progress=show,
@@ -235,7 +237,7 @@ class Network:
     def _fingerprint(self, train: Examples) -> dict[str, Any]:
         """What must be the same for training to go on from a checkpoint: flat settings, and a digest of the examples."""
         flat = _flat(asdict(self.settings))
-        for name in ("threads", "device", "training.checkpoint_minutes"):
+        for name in ("threads", "device", "budget", "training.checkpoint_minutes"):
             del flat[name]
         return flat | {"training documents": train.digest()}
 
@@ -275,7 +277,7 @@ def _tokens(numbers: Sequence[np.ndarray], device: torch.device) -> Tokens:
     filled = np.zeros((len(numbers), max(1, *lengths)), dtype=np.int64)
     for row, found in enumerate(numbers):
         filled[row, : len(found)] = found
-    return Tokens(torch.from_numpy(filled).to(device), torch.tensor(lengths, device=device))
+    return Tokens(torch.from_numpy(filled).to(device), torch.tensor(lengths))
 
 
 def _node_bytes(nodes: NodeEncoder) -> bytes:

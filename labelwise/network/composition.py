@@ -69,6 +69,8 @@ class LabelSettings:
     """Two more layers on each label alone (dense) or on its parents and children too (graph)."""
     variant: Literal["paper", "flat", "concat", "code2019"] = "paper"
     """Other readings of DN (flat), DNC (code2019) and GNC (concat, code2019), see SPEC 1.10 to 1.12."""
+    start: Literal["zeros", "prior"] = "zeros"
+    """First bias of a learned label: 0 as in the paper, or the log-odds of its share of documents, which saves many steps."""
     dropout: bool = True
     """Drop components of label vectors in training."""
     max_words: Annotated[int, Range(1, 1000)] = 15
@@ -88,6 +90,8 @@ class NetworkSettings:
     """auto (CUDA, then MPS, then CPU), cpu, cuda or mps."""
     deterministic: bool = False
     """The same bits on every run on CUDA too, at some cost; on a CPU they always are."""
+    budget: Annotated[float, Range(0.0, 1e6)] = 0.0
+    """Minutes that training may take, 0 for no limit: it ends before the epoch that would pass them, with the best so far."""
     attention: Literal["auto", "label", "projected", "first"] = "auto"
     """How labels read a document: on its states, on projected states, or its first state only; auto as in the paper."""
     decoder: Literal["auto", "dot", "tanh", "mlp"] = "auto"

@@ -18,7 +18,7 @@ from labelwise.network.attention import attend_loss
 from labelwise.network.label_encoders import LabelVectors, dense
 from labelwise.network.reading import Attention, LabelAttention
 
-CHUNK = 1 << 25  # numbers of one chunk's widest tensor
+CHUNK = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # numbers of one chunk's widest tensor
 
 
 class Decoder(nn.Module):
@@ -29,7 +29,7 @@ class Decoder(nn.Module):
     def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
         """(batch, labels) logits."""
         keys = attention.keys(states)
-        step = max(1, CHUNK // (len(states) * self.widest))
+        step = max(1, CHUNK[states.device.type] // (len(states) * max(self.widest, states.shape[1])))
 
         def chunk(keys: Tensor, states: Tensor, query: Tensor, output: Tensor, bias: Tensor | None) -> Tensor:
             summaries = attention.summaries(keys, states, query, lengths)
@@ -101,7 +101,8 @@ class TanhDecoder(Decoder):
 
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""
-        return _biased((torch.tanh(self.project(summaries)) * labels.output).sum(-1), labels)
+        judged = torch.einsum("blw,lw->bl", torch.tanh(self.project(summaries)), labels.output)
+        return _biased(judged, labels)
 
 
 class SharedDecoder(Decoder):

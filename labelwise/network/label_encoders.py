@@ -51,6 +51,12 @@ class LearnedLabels(LabelEncoder):
         self.output = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, self.output_width)))
         self.bias = nn.Parameter(torch.zeros(labels))
 
+    def start_at(self, counts: np.ndarray, documents: int) -> None:
+        """Let biases start at the log-odds of each label's share of the training documents."""
+        odds = (counts + 0.5) / (documents - counts + 0.5)
+        with torch.no_grad():
+            self.bias.copy_(torch.from_numpy(np.log(odds)))
+
     def forward(self, candidates: Tensor | None = None) -> LabelVectors:
         """The parameters themselves."""
         vectors = LabelVectors(self.query, self.output, self.bias)

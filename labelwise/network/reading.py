@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from labelwise.network.attention import attend, attention_weights
 from labelwise.network.label_encoders import dense
+from labelwise.network.token_encoders import mask_of
 
 
 class Attention(nn.Module):
@@ -42,16 +43,10 @@ class LabelAttention(Attention):
 
     def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
         """(batch, labels, width), what each label reads."""
-        places = torch.arange(keys.shape[1], device=keys.device)
-        mask = places < lengths.clamp(min=1)[:, None]  # a document without words reads one zero state
-        found = functional.scaled_dot_product_attention(
-            query.to(keys.dtype).expand(len(keys), 1, *query.shape),
-            keys[:, None],
-            states[:, None].to(keys.dtype),
-            attn_mask=mask[:, None, None],
-            scale=1.0,
-        )
-        return found[:, 0]
+        real = mask_of(lengths.clamp(min=1), keys)  # a document without words reads one zero state
+        scores = torch.matmul(query, keys.transpose(1, 2)).float()  # (batch, labels, length)
+        weights = scores.masked_fill(~real[:, None], -torch.inf).softmax(-1)
+        return torch.matmul(weights.to(states.dtype), states)
 
     def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
         """(length,), how much one label looks at each token of one document."""

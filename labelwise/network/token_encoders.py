@@ -17,13 +17,12 @@ class Tokens(NamedTuple):
     """A batch of documents as numbers of words, filled up with 0."""
 
     numbers: Tensor  # (batch, length)
-    lengths: Tensor  # (batch,)
+    lengths: Tensor  # (batch,), always on the CPU: asking a GPU for them would make it wait
 
     @property
     def mask(self) -> Tensor:
         """(batch, length, 1), 1 at real tokens."""
-        places = torch.arange(self.numbers.shape[1], device=self.numbers.device)
-        return (places < self.lengths[:, None])[..., None]
+        return mask_of(self.lengths, self.numbers)[..., None]
 
 
 class TokenEncoder(nn.Module):
@@ -69,7 +68,7 @@ class RecurrentEncoder(TokenEncoder):
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, 2 × units) states."""
         states, mask = self.inputs(tokens), tokens.mask
-        lengths = tokens.lengths.clamp(min=1).cpu()  # a document without words runs over one zero vector, which the mask hides
+        lengths = tokens.lengths.clamp(min=1)  # a document without words runs over one zero vector, which the mask hides
         for number, layer in enumerate(self.layers):
             packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
             found, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=states.shape[1])
@@ -98,6 +97,12 @@ class ConvolutionEncoder(TokenEncoder):
             found = torch.tanh(layer(states.transpose(1, 2))).transpose(1, 2)
             states = spatial_dropout(found, self.dropout, self.training) * mask
         return states
+
+
+def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
+    """(batch, length), true where a padded batch is real, on its device."""
+    places = torch.arange(padded.shape[1], device=padded.device)
+    return places < lengths.to(padded.device, non_blocking=True)[:, None]
 
 
 def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:

@@ -81,6 +81,7 @@ class State:
     step: int = 0  # batches of the running epoch that are done
     total: float = 0.0  # loss of the running epoch, summed over documents
     seconds: float = 0.0  # of the running epoch
+    elapsed: float = 0.0  # seconds of the epochs that are complete, their tests included
     waited: int = 0  # epochs since the best one
     best: float = math.inf
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -98,6 +99,7 @@ class Trainer:
         *,
         seed: int,
         device: torch.device,
+        budget: float = 0.0,
         work: Path | None = None,
         fingerprint: dict[str, Any] | None = None,
         progress: Progress,
@@ -110,10 +112,10 @@ class Trainer:
             eps=settings.eps,
             fused=device.type in ("cpu", "cuda"),
         )
-        self.state, self.best = State(), None
+        self.state, self.best, self.budget = State(), None, budget or math.inf
         self.place = None if work is None else work / "checkpoint.safetensors"
         self.fingerprint = fingerprint or {}
-        seen = self.train.counts() > 0
+        seen = torch.from_numpy(train.counts() > 0).to(device)
         self.weights = None if settings.unseen == "negatives" else seen.float()  # (labels,)
         self.candidates = torch.nonzero(seen)[:, 0] if settings.unseen == "excluded" else None
 
@@ -125,7 +127,7 @@ class Trainer:
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint)
         self._loss_of = torch.compile(self.network.loss) if self.settings.compile else self.network.loss
-        while self.state.epoch < self.settings.epochs and (self.dev is None or self.state.waited < self.settings.patience):
+        while not self._done():
             self._epoch()
             self._judge()
             self._save()
@@ -133,6 +135,13 @@ class Trainer:
             self.network.load_state_dict(self.best)
         self.network.eval()
         return self.state.history
+
+    def _done(self) -> bool:
+        """Whether epochs, patience or time are used up; the next epoch is taken to last as long as those before."""
+        state, given = self.state, self.settings
+        next_end = state.elapsed * (1 + 1 / max(1, state.epoch)) if state.epoch else 0.0
+        impatient = self.dev is not None and state.waited >= given.patience
+        return state.epoch >= given.epochs or impatient or next_end > 60 * self.budget
 
     def _epoch(self) -> None:
         """One pass over the training documents, from where the last checkpoint left it."""
@@ -195,7 +204,7 @@ class Trainer:
 
     def _judge(self) -> None:
         """Close an epoch: look at the development documents, remember the best weights."""
-        state = self.state
+        state, begun = self.state, time.monotonic()
         dev = self._dev_scores() if self.dev is not None else {}
         wanted = {"loss": 1.0}.get(self.settings.monitor, -1.0) * dev.get(self.settings.monitor, math.nan)
         better = self.dev is not None and wanted < state.best
@@ -207,6 +216,7 @@ class Trainer:
         speed = len(self.train) / max(state.seconds, 1e-9)
         loss = state.total / max(1, len(self.train))
         state.history.append(Epoch(state.epoch + 1, loss, round(speed, 1), dev, better)._asdict())
+        state.elapsed += state.seconds + time.monotonic() - begun
         state.epoch, state.step, state.total, state.seconds = state.epoch + 1, 0, 0.0, 0.0
 
     @torch.no_grad()
