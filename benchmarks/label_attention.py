@@ -5,7 +5,7 @@ them, and with others; without a GPU in float32 on the CPU.
 """
 
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from itertools import product
 
@@ -22,14 +22,19 @@ GPU = torch.cuda.is_available()
 Loss = Callable[[list[Tensor], Tensor, Tensor], Tensor]
 
 
-def plain(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
-    padding = torch.arange(keys.shape[1], device=keys.device) >= lengths[:, None, None]
-    weights = torch.einsum("ld,btd->blt", query, keys).masked_fill(padding, -torch.inf).softmax(-1)
+def plain(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, padding: Tensor) -> Tensor:
+    """With the softmax in float32 or better, as ours has it; padding (batch, 1, length)."""
+    scores = torch.einsum("ld,btd->blt", query, keys).to(torch.promote_types(keys.dtype, torch.float32))
+    weights = scores.masked_fill(padding, -torch.inf).softmax(-1).to(keys.dtype)
     return (torch.einsum("blt,btd->bld", weights, values) * output).sum(-1)
 
 
-def in_plain_steps(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(plain(*inputs, lengths).float(), targets)
+def padding_of(lengths: Tensor, keys: Tensor) -> Tensor:
+    return (torch.arange(keys.shape[1]) >= lengths[:, None, None]).to(keys.device)
+
+
+def in_plain_steps(inputs: list[Tensor], padding: Tensor, targets: Tensor) -> Tensor:
+    return binary_cross_entropy_with_logits(plain(*inputs, padding).float(), targets)
 
 
 def in_two_steps(inputs: list[Tensor], lengths: Tensor, targets: Tensor) -> Tensor:
@@ -50,25 +55,34 @@ def draw(batch: int, length: int, width: int, labels: int, shared: bool = False)
     return [keys, keys if shared else values, query, output], targets
 
 
-def measure(loss: Loss, inputs: list[Tensor], lengths: Tensor, targets: Tensor, repeats: int) -> tuple[float, float]:
-    """Median seconds of a forward and backward pass after a warm-up, and the extra GiB of GPU memory."""
+def measure(loss: Loss, inputs: list[Tensor], real: Tensor, targets: Tensor, passes: int) -> tuple[float, float]:
+    """Seconds of a forward and backward pass, and the extra GiB of GPU memory; `real` is lengths or padding, as the loss wants.
+
+    The median of three times some passes back to back, as in training: a GPU still works on one while the next is prepared.
+    """
+
+    def run() -> None:
+        for _ in range(passes):
+            for x in inputs:
+                x.grad = None
+            loss(inputs, real, targets).backward()
+
+    run()
+    for x in inputs:
+        x.grad = None
+    if not GPU:
+        return statistics.median(timeit.repeat(run, number=1, repeat=3)) / passes, 0.0
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
     times = []
-    for _ in range(repeats + 3):
-        for x in inputs:
-            x.grad = None
-        if not GPU:
-            started = time.perf_counter()
-            loss(inputs, lengths, targets).backward()
-            times.append(time.perf_counter() - started)
-            continue
-        torch.cuda.reset_peak_memory_stats()
-        held, before, after = torch.cuda.memory_allocated(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(3):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before.record()
-        loss(inputs, lengths, targets).backward()
+        run()
         after.record()
-        torch.cuda.synchronize()
-        times.append(before.elapsed_time(after) / 1000)
-    return statistics.median(times[3:]), round((torch.cuda.max_memory_allocated() - held) / 2**30, 3) if GPU else 0.0
+        after.synchronize()
+        times.append(before.elapsed_time(after) / 1000 / passes)
+    return statistics.median(times), round((torch.cuda.max_memory_allocated() - held) / 2**30, 3)
 
 
 def error(inputs: list[Tensor]) -> float:
@@ -77,8 +91,8 @@ def error(inputs: list[Tensor]) -> float:
     exact = [x.detach().double().requires_grad_() for x in some]
     if inputs[1] is inputs[0]:
         some[1], exact[1] = some[0], exact[0]
-    lengths = torch.tensor([some[0].shape[1], some[0].shape[1] // 3], device=some[0].device)
-    found, expected = attend(*some, lengths), plain(*exact, lengths)
+    lengths = torch.tensor([some[0].shape[1], some[0].shape[1] // 3])
+    found, expected = attend(*some, lengths), plain(*exact, padding_of(lengths, some[0]))
     slopes = torch.randn_like(expected)
     ours = (found, *torch.autograd.grad((found * slopes).sum(), some))
     theirs = (expected, *torch.autograd.grad((expected * slopes).sum(), exact))
@@ -92,7 +106,7 @@ def on_gpu() -> None:
         taken, extra = measure(in_one_step, inputs, lengths, targets, 20)
         found = {"milliseconds": round(1000 * taken, 2), "extra_gib": extra}
         if labels < 100_000:
-            plainly, extra = measure(in_plain_steps, inputs, lengths.cuda(), targets, 20)
+            plainly, extra = measure(in_plain_steps, inputs, padding_of(lengths, inputs[0]), targets, 20)
             found |= {
                 "plain_milliseconds": round(1000 * plainly, 2),
                 "plain_extra_gib": extra,
@@ -107,9 +121,8 @@ def on_cpu() -> None:
     drawn = torch.exp(torch.randn(batch) * 0.8 + torch.tensor(100.0).log()).long().clamp(1, length)
     for kind, lengths in {"median length 100": drawn, "length 512": torch.full((batch,), length)}.items():
         inputs, targets = draw(batch, length, width, labels)
-        one, two, plainly = (
-            measure(loss, inputs, lengths, targets, 3)[0] for loss in (in_one_step, in_two_steps, in_plain_steps)
-        )
+        one, two = (measure(loss, inputs, lengths, targets, 1)[0] for loss in (in_one_step, in_two_steps))
+        plainly, _ = measure(in_plain_steps, inputs, padding_of(lengths, inputs[0]), targets, 1)
         record(
             "label-attention",
             method=f"batch {batch}, {kind}, width {width}, {labels} labels",

@@ -159,9 +159,10 @@ def test_large_scores_neither_overflow_nor_vanish():
 
 
 @needs_kernels
-@pytest.mark.parametrize("lengths", [[33, 0, 1, 16, 5], [20, 20], [0, 0]])
+@pytest.mark.parametrize(("lengths", "longest"), [([33, 0, 1, 16, 5], 34), ([20, 20], 20)], ids=["padded", "full"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_kernels_give_the_plain_logits_and_gradients(lengths, shared, monkeypatch):
+@pytest.mark.parametrize("scratch", [2**14, 2**20], ids=["a block of labels at a time", "all labels at once"])
+def test_the_kernels_give_the_plain_logits_and_gradients(lengths, longest, shared, scratch, monkeypatch):
     from labelwise.network import attention_cuda
 
     # Triton's interpreter knows no bfloat16.
@@ -169,8 +170,8 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, shared, monkey
     monkeypatch.setattr(attention_cuda, "LABELS", 64)
     monkeypatch.setitem(attention_cuda.FORWARD[shared], "WORDS", 16)
     monkeypatch.setitem(attention_cuda.BACKWARD[shared], "WORDS", 16)
-    monkeypatch.setattr(attention_cuda, "SCRATCH", 2**14)  # room for one block of labels
-    *inputs, lengths = draw(lengths, labels=150, key_width=100, width=100 if shared else 75, dtype=dtype)
+    monkeypatch.setattr(attention_cuda, "SCRATCH", scratch)
+    *inputs, lengths = draw(lengths, labels=150, key_width=100, width=100 if shared else 75, longest=longest, dtype=dtype)
     inputs = [x.detach().to(device).requires_grad_() for x in inputs]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     if shared:
@@ -195,14 +196,23 @@ def test_the_kernels_give_a_gradient_only_to_what_needs_one(needed):
     assert [number for number, x in enumerate(inputs) if x.grad is not None and x.grad.any()] == needed
 
 
+@needs_gpu
+def test_a_batch_without_words_has_logits_0_and_no_gradient_on_a_gpu():
+    *inputs, lengths = draw([0, 0], dtype=torch.bfloat16)
+    inputs = [x.detach().cuda().requires_grad_() for x in inputs]
+    logits = attend(*inputs, lengths)
+    assert not any(x.any() for x in (logits, *gradients(logits.sum(), inputs)))
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("chunk", [1, 100, 2**24])
-def test_chunks_of_labels_give_the_plain_logits_and_gradients(chunk, device, monkeypatch):
+@pytest.mark.parametrize("lengths", [[4, 0, 1, 7, 2], [0, 0, 0, 0]], ids=["words", "no words"])
+def test_chunks_of_labels_give_the_plain_logits_and_gradients(lengths, chunk, device, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK", chunk)
-    *exact, lengths = draw([4, 0, 1, 7, 2], labels=8)
+    *exact, lengths = draw(lengths, labels=8)
     inputs = [x.detach().float().to(device).requires_grad_() for x in exact]
     with torch.no_grad():
-        inputs[0][0, 4:] = inputs[1][3, 7:] = torch.nan
+        inputs[0][0, lengths[0] :] = inputs[1][3, lengths[3] :] = torch.nan
     ours, theirs = attention._attend_in_chunks(*inputs, lengths), plain(*exact, lengths)
     arriving = torch.randn_like(theirs)
     found = gradients((ours * arriving.to(ours)).sum(), inputs)

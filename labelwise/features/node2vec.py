@@ -60,6 +60,9 @@ class NodeSettings:
     q: Annotated[float, Range(0.05, 20.0, log=True)] = 1.0
     """High values keep a walk near the label before."""
 
+    root: bool = False
+    """Walk over one more node above the top labels, so that a hierarchy of many trees is connected."""
+
 
 class NodeEncoder:
     """Names of labels to vectors."""
@@ -86,14 +89,15 @@ class NodeEncoder:
                 f"raise length to {2 * settings.window + 1} or lower window"
             )
         random = np.random.default_rng(seed)
-        links, nodes = _largest_part(labels)
+        links, nodes = _largest_part(labels, settings.root)
+        spelt = [*(label.name for label in labels), ""]  # the root has no name
         if len(nodes) < 2:
             warnings.warn("no label has a parent, so there is nothing to walk on: label vectors stay random", stacklevel=2)
             nodes = np.arange(len(labels))
-        words = dict.fromkeys(word for node in nodes for word in clean_words(labels[node].name))
+        words = dict.fromkeys(word for node in nodes for word in clean_words(spelt[node]))
         encoder = cls(_Network(len(words) + 2, settings.width, random).to(device), list(words), settings)
         if links.nnz:
-            names, order = encoder._names([labels[node].name for node in nodes])
+            names, order = encoder._names([spelt[node] for node in nodes])
             place = np.empty(len(order), dtype=np.int32)
             place[order] = np.arange(len(order))
             encoder._learn(place[random_walks(links, settings, random)], names, random, progress)
@@ -243,9 +247,9 @@ def _batches(walks: np.ndarray, settings: NodeSettings, progress: Progress) -> I
             yield (pairs[:, place : place + settings.batch] for place in range(0, full, settings.batch))
 
 
-def _largest_part(labels: LabelSet) -> tuple[csr_array, np.ndarray]:
+def _largest_part(labels: LabelSet, root: bool) -> tuple[csr_array, np.ndarray]:
     """The undirected links of the largest connected part of the hierarchy, and the columns of its labels."""
-    links = Hierarchy(labels).neighbours(root=False)
+    links = Hierarchy(labels).neighbours(root=root)
     _, part = connected_components(links, directed=False)
     nodes = np.flatnonzero(part == np.bincount(part, minlength=1).argmax())
     return csr_array(links[nodes][:, nodes]), nodes

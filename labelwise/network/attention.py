@@ -8,12 +8,13 @@ instead of keeping them. `attend_loss` knows the loss, so it needs one pass only
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise, product
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -21,7 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 from torch.utils.checkpoint import checkpoint
 
 TILE = 1024  # words and labels worked on at once: a score and a value for each pair, 8 MB, stay in cache
-CHUNK = 2**24  # words times labels at once on a GPU without the kernels: 64 MB for each of a few tensors in float32
+CHUNK = 2**26  # words times labels at once on a GPU without the kernels: 256 MB for each of a few tensors in float32
 
 Upstream = Callable[[Tensor, slice, slice], Tensor]  # logits of some documents and labels → the gradient of the loss by them
 
@@ -35,13 +36,14 @@ def attend(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths:
     if not keys.is_cuda:
         return _Attend.apply(keys, values, query, output, lengths)  # type: ignore[no-untyped-call]
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
-    with torch.cuda.device(keys.device), torch.autocast("cuda", enabled=False):
-        if dtype != torch.bfloat16 or not _has_kernels(keys.device):
+    # Without any word there is nothing to launch, and the chunks give zeros.
+    if dtype != torch.bfloat16 or not _has_kernels(keys.device) or not (len(query) and lengths.any()):
+        with torch.autocast("cuda", enabled=False):
             return _attend_in_chunks(keys, values, query, output, lengths)
-        from labelwise.network.attention_cuda import AttendCuda
+    from labelwise.network.attention_cuda import AttendCuda
 
-        inputs = _aligned(keys, values, query, output)
-        return AttendCuda.apply(*inputs, lengths, dtype)  # type: ignore[no-untyped-call]
+    with torch.cuda.device(keys.device):
+        return AttendCuda.apply(*_aligned(keys, values, query, output), lengths, dtype)  # type: ignore[no-untyped-call]
 
 
 def attend_loss(
@@ -55,12 +57,13 @@ def attend_loss(
     weights: Tensor | None = None,
 ) -> Tensor:
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
-    share = torch.ones_like(bias) if weights is None else weights
-    share = share / (share.sum() * len(targets))
     if torch.is_grad_enabled() and not keys.is_cuda:
+        share = torch.ones_like(bias) if weights is None else weights
+        share = share / (share.sum() * len(targets))
         return _AttendLoss.apply(keys, values, query, output, bias, lengths, targets, share)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
-    return binary_cross_entropy_with_logits(logits, targets.to(logits), share, reduction="sum")
+    loss = binary_cross_entropy_with_logits(logits, targets.to(logits), weights)
+    return loss if weights is None else loss / weights.mean()
 
 
 def attention_weights(keys: Tensor, query: Tensor, length: int) -> Tensor:
@@ -84,41 +87,41 @@ def _aligned(keys: Tensor, values: Tensor, query: Tensor, output: Tensor) -> lis
 
 
 def _attend_in_chunks(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
-    """`attend` from products of the whole batch with some labels, which the backward pass computes again."""
+    """`attend` from products of the whole batch with some labels; the backward pass computes them again if there are several."""
     precise = torch.promote_types(keys.dtype, torch.float32)
-    padding = (torch.arange(keys.shape[1], device=keys.device) >= lengths.to(keys.device)[:, None])[..., None]
-    keys, values = (x.to(precise).masked_fill(padding, 0) for x in (keys, values))
-    query, output = query.to(precise), output.to(precise)
+    padding = torch.arange(keys.shape[1], device=keys.device) >= lengths.to(keys.device)[:, None]  # (batch, length)
+    words = [x.to(precise).masked_fill(padding[..., None], 0) for x in ((keys,) if values is keys else (keys, values))]
 
     def chunk(keys: Tensor, values: Tensor, query: Tensor, output: Tensor) -> Tensor:
+        scores, worth = ((x @ y.flatten(0, 1).T).view(len(x), *padding.shape) for x, y in ((query, keys), (output, values)))
         # Not -inf: the softmax of a document without words would be undefined, and so would its gradient.
-        scores = (keys @ query.T).masked_fill(padding, torch.finfo(precise).min)  # (batch, length, labels)
-        return (scores.softmax(1) * (values @ output.T)).sum(1)
+        weights = scores.masked_fill(padding, torch.finfo(precise).min).softmax(-1)  # (labels, batch, length)
+        return (weights * worth).sum(-1)
 
     step = max(1, CHUNK // max(1, padding.numel()))
-    pieces = [
-        checkpoint(chunk, keys, values, *part, use_reentrant=False, preserve_rng_state=False)
-        for part in zip(torch.split(query, step), torch.split(output, step), strict=True)
-    ]
-    return torch.cat(pieces, 1)
+    again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+    run = again if len(query) > step else chunk
+    parts = (torch.split(x.to(precise), step) for x in (query, output))
+    return torch.cat([run(words[0], words[-1], *part) for part in zip(*parts, strict=True)]).T
 
 
-def real_words(lengths: Tensor, longest: int) -> tuple[Tensor, list[int]]:
-    """Places of the real words among batch × length, and where documents start and end among the real words."""
-    real = torch.arange(longest) < lengths.cpu()[:, None]  # (batch, length), False at padding
-    return real.flatten().nonzero()[:, 0], [0, *real.sum(1).cumsum(0).tolist()]
+def real_words(lengths: Tensor, longest: int) -> tuple[Tensor | None, Tensor]:
+    """Places of the real words among batch × length, None if all are, and where documents start and end among the real words."""
+    real = np.arange(longest) < lengths.cpu().numpy()[:, None]  # (batch, length), False at padding
+    ends = torch.from_numpy(np.append(0, real.sum(1).cumsum()).astype(np.int32))
+    return None if real.all() else torch.from_numpy(np.flatnonzero(real).astype(np.int32)), ends
 
 
-def pack(padded: Tensor, places: Tensor) -> Tensor:
+def pack(padded: Tensor, places: Tensor | None) -> Tensor:
     """(words, width), the vectors of real words, from (batch, length, width)."""
     flat = padded.flatten(0, 1)
-    return flat if len(places) == len(flat) else flat[places]
+    return flat if places is None else flat.index_select(0, places)
 
 
-def unpack(packed: Tensor, places: Tensor, shape: Sequence[int]) -> Tensor:
+def unpack(packed: Tensor, places: Tensor | None, shape: Sequence[int]) -> Tensor:
     """(batch, length, width) with zeros at padding, from (words, width)."""
-    if len(places) < prod(shape):
-        packed = packed.new_zeros(prod(shape), packed.shape[1]).index_copy_(0, places, packed)
+    if places is not None:
+        packed = packed.new_zeros(prod(shape), packed.shape[1]).index_add_(0, places, packed)
     return packed.view(*shape, -1)
 
 
@@ -179,8 +182,8 @@ def _sweep(
 ) -> tuple[Tensor, list[Tensor | None]]:
     """The logits, and with `upstream` the gradients of those inputs that need one."""
     keys, values, query, output = inputs
-    places, ends = real_words(lengths, keys.shape[1])
-    places = places.to(keys.device)
+    places, bounds = real_words(lengths, keys.shape[1])
+    places, ends = None if places is None else places.to(keys.device), bounds.tolist()
     precise = torch.promote_types(keys.dtype, torch.float32)
     inputs = [x.to(precise) for x in (pack(keys, places), pack(values, places), query, output)]
     gradients = [torch.zeros_like(x) if need else None for x, need in zip(inputs, needed, strict=True)]

@@ -3,12 +3,12 @@
 The first kernel goes through a document's words with a running softmax. The second computes scores and worth of some labels again
 and writes their gradients, which cuBLAS multiplies by keys, values and labels: vectors 768 wide and their gradients would not fit
 on a multiprocessor. Words come packed, one document after the other, so padding costs nothing here either. Values that are the
-keys are read once for both products, and one product of twice the size stands for two in the backward pass.
+keys are read once for both products, and one call of cuBLAS stands for two in the backward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,105 +35,118 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 class AttendCuda(torch.autograd.Function):
-    """`attend` with its inputs rounded to `dtype`."""
+    """`attend` with its inputs rounded to `dtype`, for at least one word and one label."""
 
     @staticmethod
     def forward(
         ctx: Any, keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor, dtype: torch.dtype
     ) -> Tensor:
-        """Keep the packed words, the logits and the softmax's sums, and nothing per word and label."""
-        places, bounds = real_words(lengths, keys.shape[1])
-        places, ends = (_sent(x, keys.device) for x in (places, torch.tensor(bounds, dtype=torch.int32)))
-        words = pack(keys, places).to(dtype).contiguous()
-        others = words if values is keys else pack(values, places).to(dtype).contiguous()
-        inputs = (words, others, query.to(dtype).contiguous(), output.to(dtype).contiguous())
-        logits = torch.zeros(len(keys), len(query), device=keys.device)
+        """Keep the packed words, the labels in whole blocks and the softmax's sums, and nothing per word and label."""
+        places, ends = _sent(*real_words(lengths, keys.shape[1]), keys)
+        words = [pack(x, places).to(dtype).contiguous() for x in ((keys,) if values is keys else (keys, values))]
+        ctx.chunk = _chunk(len(words[0]), len(query))
+        rows = triton.cdiv(len(query), ctx.chunk) * ctx.chunk
+        shared = len(words) == 1
+        labels = [_in_blocks(x, rows, dtype) for x in ([(query, output)] if shared else [(query,), (output,)])]
+        logits = torch.empty(len(keys), len(query), device=keys.device)
         norms = torch.empty_like(logits)
-        ctx.padded, ctx.dtypes, ctx.shared = keys.shape[:2], (query.dtype, output.dtype), values is keys
-        if logits.numel() and len(words):
-            grid = (len(keys) * triton.cdiv(len(query), LABELS),)
-            settings = FORWARD[ctx.shared]
-            sizes = (*logits.shape, keys.shape[2], values.shape[2], NEIGHBOURS, ctx.shared, LABELS, STEP)
-            _forward[grid](*_described(inputs, settings["WORDS"]), ends, logits, norms, *sizes, **settings)
-        ctx.save_for_backward(*inputs, places, ends, logits, norms)
+        settings = FORWARD[shared]
+        grid = (len(keys) * triton.cdiv(len(query), LABELS),)
+        sizes = (*logits.shape, rows, keys.shape[2], values.shape[2], NEIGHBOURS, shared, LABELS, STEP)
+        _forward[grid](*_described(words, labels, settings["WORDS"]), ends, logits, norms, *sizes, **settings)
+        ctx.padded = keys.shape[:2]
+        ctx.round_words, ctx.round_labels = keys.dtype == values.dtype == dtype, query.dtype == output.dtype == dtype
+        ctx.save_for_backward(places, ends, logits, norms, *words, *labels)
         return logits
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in float32 of the words, and in their own dtype of query and output."""
-        *inputs, places, ends, logits, norms = ctx.saved_tensors
-        keys_need, values_need, *labels_need = ctx.needs_input_grad[:4]
-        needed = (keys_need, values_need and not ctx.shared, *labels_need)  # values that are keys: one gradient, returned once
-        gradients = [
-            torch.zeros_like(x, dtype=dtype) if need else None
-            for x, dtype, need in zip(inputs, (torch.float32, torch.float32, *ctx.dtypes), needed, strict=True)
-        ]
-        if logits.numel() and len(inputs[0]):
-            _add_gradients(gradients, inputs, ends, logits, norms, arriving.contiguous(), ctx.padded[1], ctx.shared)
-        for number in range(2):
-            if (gradient := gradients[number]) is not None:
-                gradients[number] = unpack(gradient, places, ctx.padded)
-        return (*gradients, None, None)
+        """Gradients in the dtype of the kernels where that is the input's and nothing is added up, otherwise in float32."""
+        places, ends, logits, norms, *inputs = ctx.saved_tensors
+        sides = len(inputs) // 2
+        words, labels = inputs[:sides], inputs[sides:]
+        needs = ctx.needs_input_grad
+        words_need, labels_need = (needs[:2], needs[2:4]) if sides == 2 else ((needs[0],), (needs[2] or needs[3],))
+        by_words = _empty(words, words_need, ctx.round_words and ctx.chunk == labels[0].shape[1])
+        by_labels = _empty(labels, labels_need, ctx.round_labels)
+        kept = (ends, logits, norms, arriving.contiguous())
+        _fill_gradients(by_words, by_labels, words, labels, kept, ctx.chunk, ctx.padded[1])
+        padded = [None if x is None else unpack(x, places, ctx.padded) for x in by_words]
+        query, output = by_labels[0], by_labels[-1]
+        count = logits.shape[1]
+        return (
+            padded[0],
+            padded[1] if sides == 2 else None,  # values that are keys: one gradient, returned once
+            None if query is None else query[0, :count],
+            None if output is None else output[-1, :count],
+            None,
+            None,
+        )
 
 
-def _add_gradients(
-    gradients: list[Tensor | None],
-    inputs: Sequence[Tensor],
-    ends: Tensor,
-    logits: Tensor,
-    norms: Tensor,
-    arriving: Tensor,
+def _fill_gradients(
+    by_words: list[Tensor | None],
+    by_labels: list[Tensor | None],
+    words: list[Tensor],
+    labels: list[Tensor],
+    kept: tuple[Tensor, ...],
+    chunk: int,
     longest: int,
-    shared: bool,
 ) -> None:
-    """Fill the gradients some labels at a time, so that those of scores and worth need little room."""
-    settings, count = BACKWARD[shared], logits.shape[1]
-    sides = 1 if shared else 2
-    words, labels = inputs[:sides], inputs[2:]
-    chunk = _chunk(len(words[0]), count)
-    scratch = words[0].new_empty(len(words[0]), 2 * chunk)
-    slopes = scratch.chunk(sides, 1)  # (words, labels), by score and by worth, side by side when they share a product
-    # Labels are copied to have whole blocks, with zeros at the end: cuBLAS is slow where a size is no multiple of 8.
-    rows = [x.new_zeros(2 * chunk // sides, x.shape[1]) for x in words]
-    described = _described(inputs, settings["WORDS"])
-    grid = (chunk // LABELS, triton.cdiv(longest, settings["WORDS"]), len(logits))
-    for first in range(0, count, chunk):
-        sizes = (first, count, inputs[0].shape[1], inputs[1].shape[1], shared, LABELS, STEP)
-        _backward[grid](*described, ends, logits, norms, arriving, scratch, *sizes, **settings)
-        part = slice(first, min(first + chunk, count))
-        for row, label in zip(_halves(rows), labels, strict=True):
-            row[: part.stop - first] = label[part]
-        for gradient, slope, row in zip(gradients[:sides], slopes, rows, strict=True):
-            if gradient is not None:
-                _add_product(gradient, slope, row)
-        if gradients[2] is not None or gradients[3] is not None:
-            found = [slope.T @ word for slope, word in zip(slopes, words, strict=True)]
-            for gradient, new in zip(gradients[2:], _halves(found), strict=True):
-                if gradient is not None:
-                    gradient[part] = new[: part.stop - first]
+    """Write the gradients some labels at a time, so that those of scores and worth need little room."""
+    sides, (documents, count) = len(words), kept[1].shape
+    settings = BACKWARD[sides == 1]
+    scratch = words[0].new_empty(len(words[0]), 2, chunk)
+    slopes = scratch.chunk(sides, 1)  # (words, 1 or 2, labels), by score and by worth
+    described = _described(words, labels, settings["WORDS"])
+    launch = _backward[chunk // LABELS, triton.cdiv(longest, settings["WORDS"]), documents]
+    sizes = (count, labels[0].shape[1], words[0].shape[1], words[-1].shape[1], sides == 1, LABELS, STEP)
+    for first in range(0, labels[0].shape[1], chunk):
+        part = slice(first, first + chunk)
+        launch(*described, *kept, scratch, first, *sizes, **settings)
+        for by_word, by_label, word, label, slope in zip(by_words, by_labels, words, labels, slopes, strict=True):
+            if by_word is not None:
+                _multiply(torch.addmm, by_word, slope.flatten(1), label[:, part].flatten(0, 1), add=first > 0)
+            if by_label is not None:
+                _multiply(torch.baddbmm, by_label[:, part], slope.permute(1, 2, 0), word.expand(len(label), -1, -1))
 
 
-def _halves(rows: list[Tensor]) -> Sequence[Tensor]:
-    """Those of query and those of output, which lie in one tensor when values are keys."""
-    return rows if len(rows) == 2 else rows[0].chunk(2)
+def _multiply(how: Callable[..., Tensor], into: Tensor, left: Tensor, right: Tensor, add: bool = False) -> None:
+    wider = {} if into.dtype == left.dtype else {"out_dtype": into.dtype}
+    how(into, left, right, beta=int(add), out=into, **wider)
 
 
-def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
-    if into.dtype == left.dtype:
-        into.addmm_(left, right)
-    else:
-        torch.addmm(into, left, right, out_dtype=into.dtype, out=into)
+def _empty(inputs: list[Tensor], needed: Sequence[bool], rounded: bool) -> list[Tensor | None]:
+    """Room for the gradients of those that need one."""
+    dtype = inputs[0].dtype if rounded else torch.float32
+    return [torch.empty_like(x, dtype=dtype) if need else None for x, need in zip(inputs, needed, strict=True)]
 
 
-def _sent(x: Tensor, device: torch.device) -> Tensor:
-    """On the GPU, without waiting for what it still has to do."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
+def _sent(places: Tensor | None, ends: Tensor, near: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Both on the GPU, in one transfer that does not wait for what the GPU still has to do."""
+    if places is None:
+        longest = near.shape[1]
+        return None, torch.arange(0, len(near) * longest + 1, longest, dtype=ends.dtype, device=near.device)
+    sent = torch.cat([ends, places]).to(near.device, non_blocking=True)
+    return sent[len(ends) :], sent[: len(ends)]
 
 
-def _described(inputs: Sequence[Tensor], words: int) -> list[Any]:
-    """Inputs as the copy engine wants them; it reads zeros beyond their ends."""
-    return [TensorDescriptor.from_tensor(x, [rows, STEP]) for x, rows in zip(inputs, (words, words, LABELS, LABELS), strict=True)]
+def _in_blocks(labels: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
+    """(1 or 2, rows, width) with zeros at the end: cuBLAS is slow where a size is no multiple of 8."""
+    blocks = labels[0].new_zeros(len(labels), rows, labels[0].shape[1], dtype=dtype)
+    for block, label in zip(blocks, labels, strict=True):
+        block[: len(label)] = label
+    return blocks
+
+
+def _described(words: list[Tensor], labels: list[Tensor], block: int) -> list[Any]:
+    """Keys, values, query and output as the copy engine wants them; what is shared is in keys and query, None otherwise."""
+    found = [
+        [TensorDescriptor.from_tensor(x.flatten(0, -2), [rows, STEP]) for x in tensors]
+        for tensors, rows in ((words, block), (labels, LABELS))
+    ]
+    return [x for pair in found for x in (pair if len(pair) == 2 else (*pair, None))]
 
 
 def _chunk(words: int, labels: int) -> int:
@@ -164,6 +177,7 @@ def _forward(  # type: ignore[no-untyped-def]
     norms,
     documents,
     labels,
+    rows,
     key_width: tl.constexpr,
     width: tl.constexpr,
     NEIGHBOURS: tl.constexpr,
@@ -179,8 +193,6 @@ def _forward(  # type: ignore[no-untyped-def]
     together = tl.minimum(documents - first, NEIGHBOURS)
     document, label = first + place % together, place // together * LABELS
     start, end = tl.load(ends + document), tl.load(ends + document + 1)
-    if start == end:  # its logits are 0 already
-        return
     highest = tl.full((LABELS,), float("-inf"), tl.float32)
     total = tl.zeros((LABELS,), tl.float32)
     logit = tl.zeros((LABELS,), tl.float32)
@@ -191,7 +203,7 @@ def _forward(  # type: ignore[no-untyped-def]
             for place in range(0, width, STEP):
                 read = keys.load([word, place]).T
                 scores = tl.dot(query.load([label, place]), read, scores)
-                worth = tl.dot(output.load([label, place]), read, worth)
+                worth = tl.dot(query.load([rows + label, place]), read, worth)
         else:
             scores = _product(query, keys, label, word, key_width, STEP)  # (labels, words)
         scores = tl.where(word + tl.arange(0, WORDS)[None, :] < end, scores * LOG2E, float("-inf"))
@@ -204,6 +216,7 @@ def _forward(  # type: ignore[no-untyped-def]
             worth = _product(output, values, label, word, width, STEP)
         logit = logit * shrink + tl.sum(weights * worth, 1)
         highest = higher
+    total = tl.maximum(total, 1.0)  # the best word alone gives 1: changes only a document without words, whose logits are 0
     label += tl.arange(0, LABELS)
     place = document * labels + label
     tl.store(logits + place, logit / total, mask=label < labels)
@@ -223,6 +236,7 @@ def _backward(  # type: ignore[no-untyped-def]
     slopes,
     first,
     labels,
+    rows,
     key_width: tl.constexpr,
     width: tl.constexpr,
     SHARED: tl.constexpr,
@@ -241,7 +255,7 @@ def _backward(  # type: ignore[no-untyped-def]
         for place in range(0, width, STEP):
             read = keys.load([word, place])
             scores = tl.dot(read, query.load([label, place]).T, scores)
-            worth = tl.dot(read, output.load([label, place]).T, worth)
+            worth = tl.dot(read, query.load([rows + label, place]).T, worth)
     else:
         scores = _product(keys, query, word, label, key_width, STEP)  # (words, labels)
     row, column = word + tl.arange(0, WORDS)[:, None], tl.program_id(0) * LABELS + tl.arange(0, LABELS)
