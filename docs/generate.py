@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from labelwise import metrics, registry
+from labelwise.corpus import GROUPS
 from labelwise.methods.base import Explains, ZeroShot
 from labelwise.settings import explain
 
@@ -185,7 +186,9 @@ def _corpora(lines: list[dict[str, Any]]) -> list[str]:
 def _quality(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         "## Quality by label group (`labelwise evaluate`, test split)",
-        "RP@k / nDCG@k × 100; a group without documents is left out.",
+        "RP@k / nDCG@k × 100; a group without documents is left out. One seed; settings that differ from a method's defaults stand in the",
+        "last column, `documents/s` is training. Networks on a GPU ran many at once, so their seconds are upper bounds. Their word vectors:",
+        "GloVe 6B, 100-D.",
         "",
     ]
     for corpus in dict.fromkeys(line["corpus"] for line in lines):
@@ -194,8 +197,12 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
         rows = []
         for line in own:
             cells = [_pair(line, group) for group in groups]
-            rows.append((line["method"], *cells, line["ties"], line["fit_seconds"], line["evaluate_seconds"]))
-        parts += [f"### {corpus}, k = {own[0]['k']}", table(("method", *groups, "ties", "fit, s", "evaluate, s"), rows), ""]
+            epochs = f"{line['best_epoch']} of {line['epochs']}" if "epochs" in line else ""
+            speed = f"{line['documents_per_second']:,.0f}" if "documents_per_second" in line else ""
+            settings = "; ".join(line.get("settings", []))
+            rows.append((line["method"], *cells, line["ties"], line["fit_seconds"], epochs, speed, settings))
+        heads = ("method", *groups, "ties", "fit, s", "best epoch", "documents/s", "settings")
+        parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
     return parts
 
 
@@ -307,7 +314,7 @@ def _floor(lines: list[dict[str, Any]]) -> list[str]:
 
 def _plainly(title: str, *keys: str) -> Any:
     def show(lines: list[dict[str, Any]]) -> list[str]:
-        rows = [tuple(line[key] for key in keys) for line in lines]
+        rows = [tuple(line.get(key, "not run") for key in keys) for line in lines]
         return [f"## {title}", table([key.replace("_", " ") for key in keys], rows), ""]
 
     return show
@@ -353,6 +360,35 @@ SECTIONS = {
         "peak_gib",
         "sklearn_peak_gib",
     ),
+    "label-attention": _plainly(
+        "Label attention with its loss, forward and backward in bfloat16, beside plain torch (softmax in float32)",
+        "method",
+        "milliseconds",
+        "plain_milliseconds",
+        "ratio",
+        "extra_gib",
+        "plain_extra_gib",
+        "error",
+    ),
+    "train-speed": _plainly(
+        "BIGRU-LWAN on a GPU: documents per second by batch size, up to 512 tokens",
+        "corpus",
+        "method",
+        "labels",
+        "documents_per_second",
+    ),
+    "train-step": _plainly(
+        "BIGRU-LWAN on a CPU: seconds of a whole training step beside the plain formulation, 16 documents",
+        "corpus",
+        "method",
+        "threads",
+        "labels",
+        "tokens",
+        "padded_tokens",
+        "seconds",
+        "plain_seconds",
+        "ratio",
+    ),
     "help": _plainly("`labelwise --help`", "cpu_seconds"),
     "skos": _plainly("A SKOS thesaurus in Turtle", "megabytes", "labels", "seconds"),
     "randomisation": _plainly("Paired approximate randomisation", "documents", "rounds", "seconds"),
@@ -377,10 +413,17 @@ def with_results(readme: str) -> str:
     corpora = list(dict.fromkeys(line["corpus"] for line in lines))
     rows = []
     for method in dict.fromkeys(line["method"] for line in lines):
-        for group in ("all", "frequent", "few", "zero"):
-            found = {line["corpus"]: line for line in lines if line["method"] == method}
-            rows.append((method, group, *(_pair(found.get(corpus), group) for corpus in corpora)))
-    return f"{before}<!-- results -->\n{table(('method', 'labels', *corpora), rows)}\n<!-- /results -->{after}"
+        found = {line["corpus"]: line for line in lines if line["method"] == method}
+        rows.append((method, *(_four(found.get(corpus)) for corpus in corpora)))
+    return f"{before}<!-- results -->\n{table(('method', *corpora), rows)}\n<!-- /results -->{after}"
+
+
+def _four(line: Mapping[str, Any] | None) -> str:
+    """RP@k × 100 of the four groups."""
+    if line is None:
+        return "not run"
+    groups, measure = line["groups"], f"rp@{line['k']}"
+    return " / ".join(f"{100 * groups[group][measure]:.1f}" if group in groups else "–" for group in GROUPS)
 
 
 def _pair(line: Mapping[str, Any] | None, group: str) -> str:

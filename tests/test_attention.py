@@ -1,6 +1,7 @@
 """Label-wise attention against its plain formulation, which builds a vector per label and document."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -180,6 +181,26 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, longest, share
     theirs = plain(*exact, lengths)
     arriving = torch.randn_like(theirs)
     found, expected = gradients((ours * arriving).sum(), inputs[shared:]), gradients((theirs * arriving).sum(), exact[shared:])
+    for one, other in zip((ours, *found), (theirs, *expected), strict=True):
+        assert (one - other).norm() <= allowed * other.norm()
+
+
+@needs_kernels
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, monkeypatch):
+    from labelwise.network import attention_cuda
+
+    device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
+    monkeypatch.setattr(attention, "_sweep", partial(attention_cuda.sweep, dtype=dtype))
+    *inputs, lengths = draw([9, 0, 1, 5], labels=150, key_width=96, width=96 if shared else 72, dtype=dtype)
+    inputs = [x.detach().to(device).requires_grad_() for x in (*inputs, torch.randn(150))]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    if shared:
+        inputs[1], exact[1] = inputs[0], exact[0]
+    targets = (torch.rand(4, 150) < 0.1).float().to(device)
+    ours = attend_loss(*inputs, lengths, targets)
+    theirs = binary_cross_entropy_with_logits(plain(*exact[:4], lengths) + exact[4], targets.double())
+    found, expected = gradients(3 * ours, inputs[shared:]), gradients(3 * theirs, exact[shared:])
     for one, other in zip((ours, *found), (theirs, *expected), strict=True):
         assert (one - other).norm() <= allowed * other.norm()
 

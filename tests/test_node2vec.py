@@ -249,3 +249,12 @@ def test_walks_too_short_for_the_window_are_an_error_that_names_both():
         BadSettings, match="length: walks of 20 labels are too short for a window of 10; raise length to 21 or lower window"
     ):
         NodeEncoder.fit(cliques(), NodeSettings(length=20), seed=1)
+
+
+def test_a_root_connects_what_stands_apart():
+    labels = LabelSet([Label("a", "ant"), Label("b", "bee", ("a",)), Label("c", "cat"), Label("d", "dog", ("c",))])
+    alone, joined = (
+        NodeEncoder.fit(labels, NodeSettings(walks=2, length=9, window=2, width=4, root=root), seed=1) for root in (False, True)
+    )
+    assert len(alone.tensors()[1]) == 2
+    assert len(joined.tensors()[1]) == 4

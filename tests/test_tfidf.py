@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadSettings
-from labelwise.features import tfidf
+from labelwise.features import ngrams, tfidf
 from labelwise.features.tfidf import Tfidf, TfidfSettings
 
 PATTERN = r"(?u)\b\w\w+\b"  # scikit-learn's own
@@ -83,7 +83,7 @@ def test_counting_in_many_passes_gives_what_one_pass_gives(texts, several, limit
     settings = TfidfSettings(ngrams=4, max_features=limit, min_count=min_count, stop_words=False)
     at_once, bit_by_bit = Tfidf(settings), Tfidf(settings)
     expected = at_once.fit_transform(texts)
-    with patch.multiple(tfidf, PASS=several, BLOCK=several, CHUNK=several):
+    with patch.object(ngrams, "PASS", several), patch.multiple(tfidf, BLOCK=several, CHUNK=several):
         found = bit_by_bit.fit_transform(texts)
     assert bit_by_bit.names(range(len(bit_by_bit))) == at_once.names(range(len(at_once)))
     for one, other in ((found.indptr, expected.indptr), (found.indices, expected.indices), (found.data, expected.data)):
@@ -101,7 +101,7 @@ def test_the_matrix_stays_in_its_file():
 
 def test_memory_does_not_grow_with_the_texts():
     text = " ".join(f"word{number}" for number in range(100))
-    with patch.multiple(tfidf, PASS=5000, BLOCK=5000, CHUNK=50):
+    with patch.object(ngrams, "PASS", 5000), patch.multiple(tfidf, BLOCK=5000, CHUNK=50):
         tracemalloc.start()
         matrix = Tfidf(TfidfSettings(ngrams=2)).fit_transform(text for _ in range(4000))
         _, peak = tracemalloc.get_traced_memory()

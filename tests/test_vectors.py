@@ -359,3 +359,28 @@ def test_components_beyond_the_rank_are_zeros():
     learned = WordVectors.learn(["swan lake", "heron lake"] * 2, width=5, seed=1)  # swan and heron cannot be told apart
     assert learned.vectors.any(axis=0).tolist() == [True, True, False, False, False]
     assert learned.vectors[learned.words["swan"]] == pytest.approx(learned.vectors[learned.words["heron"]], abs=1e-6)
+
+
+def test_missing_words_get_vectors_from_their_neighbours():
+    random = np.random.default_rng(0)
+    topics = [[f"w{topic}x{number}" for number in range(12)] for topic in range(4)]
+    texts = [" ".join(random.choice(topics[number % 4], 30)) for number in range(200)]
+    centres = random.normal(size=(4, 8)).astype(np.float32)
+    words = [word for topic in topics for word in topic]
+    rows = np.repeat(centres, 12, axis=0) + random.normal(size=(48, 8)).astype(np.float32) / 10
+    missing = {"w0x0", "w2x5"}
+    kept = [place for place, word in enumerate(words) if word not in missing]
+    table = np.concatenate([np.zeros((2, 8), dtype=np.float32), rows[kept]])
+    vectors = WordVectors({words[place]: row for row, place in enumerate(kept, 2)}, table)
+    completed = vectors.completed([*texts, "once"])
+    assert np.array_equal(completed.vectors[: len(vectors)], vectors.vectors)
+    assert set(completed.words) - set(vectors.words) == missing
+    for word in missing:
+        assert completed.vectors[completed.words[word]] == pytest.approx(rows[words.index(word)], abs=0.6)
+    assert completed.numbers(["once"])[0] == 1
+
+
+def test_nothing_to_complete_changes_nothing():
+    vectors = WordVectors({"owl": 2}, np.arange(6, dtype=np.float32).reshape(3, 2))
+    assert np.array_equal(vectors.completed([]).vectors, vectors.vectors)
+    assert np.array_equal(vectors.completed(["owl owl owl"]).vectors, vectors.vectors)

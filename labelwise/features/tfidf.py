@@ -13,15 +13,15 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, islice, pairwise, repeat
+from itertools import chain, count, islice, repeat
 from pathlib import Path
 from typing import Annotated, Self
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array, vstack
 
 from labelwise.errors import BadSettings
+from labelwise.features.ngrams import count_rows, floor, frequent, hash_table, lengthen, weigh
 from labelwise.features.spool import Spool
 from labelwise.features.words import spans, words
 from labelwise.progress import Progress, silent
@@ -29,7 +29,6 @@ from labelwise.settings import Range
 
 CHUNK = 2000  # texts turned into words, and documents into rows, at once
 BLOCK = 1 << 23  # words renumbered at once
-PASS = 1 << 25  # places whose n-grams are counted at once: about a gigabyte while they are sorted
 
 
 @dataclass(frozen=True)
@@ -150,11 +149,11 @@ class Tfidf:
 
     def _count(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row starts, columns and counts of the features of each document."""
-        return _count_rows(tokens, ends, self._column, *self._table, self.settings.ngrams)
+        return count_rows(tokens, ends, self._column, *self._table, self.settings.ngrams)
 
     def _weighted(self, indptr: np.ndarray, columns: np.ndarray, values: np.ndarray) -> csr_array:
         """Counts times idf, each row divided by its length; done in place."""
-        _weigh(indptr, columns, values, self.idf)
+        weigh(indptr, columns, values, self.idf)
         starts = indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)
         return csr_array((values, columns, starts), shape=(len(indptr) - 1, len(self)))
 
@@ -165,14 +164,14 @@ class Tfidf:
         parent, last = [np.full(len(counts), -1, np.int32)], [np.arange(len(counts), dtype=np.int32)]
         nodes = _copied(tokens) if self.settings.ngrams > 1 else tokens  # the alive n-gram that starts at each place
         for length in progress(range(2, self.settings.ngrams + 1), "count n-grams", self.settings.ngrams - 1):
-            grams, found = _frequent(nodes, tokens, ends, length, counts, limit, least)
+            grams, found = frequent(nodes, tokens, ends, length, counts, limit, least)
             fresh = np.arange(len(counts), len(counts) + len(grams), dtype=np.int32)
             parent.append((grams >> 32).astype(np.int32))
             last.append((grams & 0xFFFFFFFF).astype(np.int32))
             counts = np.concatenate([counts, found])
             if not len(grams) or length == self.settings.ngrams:
                 break
-            _lengthen(nodes, tokens, ends, length, *_hash_table(grams, fresh))
+            lengthen(nodes, tokens, ends, length, *hash_table(grams, fresh))
         self._parent, self._last = np.concatenate(parent), np.concatenate(last)
         self._choose(counts)
         self._index()
@@ -182,7 +181,7 @@ class Tfidf:
         total = np.zeros(len(spelt), dtype=np.int64)
         for part in _parts(tokens):
             total += np.bincount(part, minlength=len(spelt))
-        kept = np.flatnonzero(total >= _floor(total, self.settings.max_features, self.settings.min_count))
+        kept = np.flatnonzero(total >= floor(total, self.settings.max_features, self.settings.min_count))
         kept = kept[np.argsort(-total[kept], kind="stable")]
         number = np.full(len(spelt), -1, dtype=np.int32)
         number[kept] = np.arange(len(kept), dtype=np.int32)
@@ -219,7 +218,7 @@ class Tfidf:
     def _index(self) -> None:
         self._steps = None
         long = np.flatnonzero(self._parent >= 0)
-        self._table = _hash_table(self._parent[long].astype(np.int64) << 32 | self._last[long], long.astype(np.int32))
+        self._table = hash_table(self._parent[long].astype(np.int64) << 32 | self._last[long], long.astype(np.int32))
 
     def _path(self, node: int) -> list[int]:
         found = []
@@ -233,13 +232,6 @@ def _stop_words() -> frozenset[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     return ENGLISH_STOP_WORDS
-
-
-def _floor(counts: np.ndarray, limit: int, least: int) -> int:
-    """The count that an n-gram needs at least to be among the `limit` most frequent."""
-    if len(counts) <= limit:
-        return least
-    return max(least, int(np.sort(counts)[-limit]))  # most counts are equal, which np.partition is slow with
 
 
 def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -258,144 +250,3 @@ def _copied(tokens: np.ndarray) -> np.ndarray:
     for part in _parts(tokens):
         spool.append(part)
     return spool.mapped()
-
-
-def _frequent(
-    nodes: np.ndarray, tokens: np.ndarray, ends: np.ndarray, length: int, counts: np.ndarray, limit: int, least: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Keys, ascending, and counts of the n-grams of a length that are frequent enough beside the shorter ones.
-
-    Only some nodes' n-grams are counted at once. The floor can but rise with every n-gram seen, so what is below it may go.
-    """
-    starts = np.append(0, np.cumsum(_openings(nodes, ends, length, len(counts))))  # keys by node that they begin with
-    edges = np.unique(np.append(np.searchsorted(starts, np.arange(0, starts[-1], PASS)), len(counts)))
-    grams, found = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    for low, high in pairwise(edges):
-        keys = _candidates(nodes, tokens, ends, length, low, high, starts[high] - starts[low])
-        fresh, often = np.unique(keys, return_counts=True)
-        floor = _floor(np.concatenate([counts, found, often]), limit, least)
-        grams, found = np.concatenate([grams, fresh[often >= floor]]), np.concatenate([found, often[often >= floor]])
-        grams, found = grams[found >= floor], found[found >= floor]
-    return grams, found
-
-
-@njit(cache=True, nogil=True)
-def _openings(nodes, ends, length, size):  # type: ignore[no-untyped-def]
-    """(nodes,) the places where a candidate, an n-gram of a length both of whose shorter parts are alive, begins with a node."""
-    total = np.zeros(size, dtype=np.int64)
-    for document in range(len(ends) - 1):
-        for place in range(ends[document], ends[document + 1] - length + 1):
-            if nodes[place] >= 0 and nodes[place + 1] >= 0:
-                total[nodes[place]] += 1
-    return total
-
-
-@njit(cache=True, nogil=True)
-def _candidates(nodes, tokens, ends, length, low, high, size):  # type: ignore[no-untyped-def]
-    """Keys of the candidates that begin with a node from `low` to before `high`; there are `size` of them."""
-    keys = np.empty(size, dtype=np.int64)
-    filled = 0
-    for document in range(len(ends) - 1):
-        for place in range(ends[document], ends[document + 1] - length + 1):
-            if low <= nodes[place] < high and nodes[place + 1] >= 0:
-                keys[filled] = (np.int64(nodes[place]) << 32) | tokens[place + length - 1]
-                filled += 1
-    return keys
-
-
-@njit(cache=True, nogil=True)
-def _lengthen(nodes, tokens, ends, length, table, found):  # type: ignore[no-untyped-def]
-    """Put in place of each n-gram the one that is a word longer, or -1 where that is not alive."""
-    for document in range(len(ends) - 1):
-        for place in range(ends[document], ends[document + 1]):
-            longer = -1
-            if place + length <= ends[document + 1] and nodes[place] >= 0 and nodes[place + 1] >= 0:
-                longer = _look_up((np.int64(nodes[place]) << 32) | tokens[place + length - 1], table, found)
-            nodes[place] = longer
-
-
-@njit(cache=True, nogil=True)
-def _slot(key, mask):  # type: ignore[no-untyped-def]
-    """Where a key belongs in a hash table: its bits well mixed."""
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
-
-
-@njit(cache=True, nogil=True)
-def _hash_table(keys, values):  # type: ignore[no-untyped-def]
-    """Open addressing, at most half full; -1 marks an empty place."""
-    size = 4
-    while size < 2 * len(keys):
-        size *= 2
-    table, found = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int32)
-    for item in range(len(keys)):
-        place = _slot(keys[item], size - 1)
-        while table[place] >= 0:
-            place = (place + 1) & (size - 1)
-        table[place], found[place] = keys[item], values[item]
-    return table, found
-
-
-@njit(cache=True, nogil=True)
-def _look_up(key, table, found):  # type: ignore[no-untyped-def]
-    """The value of a key, or -1."""
-    mask = len(table) - 1
-    slot = _slot(key, mask)
-    while table[slot] >= 0 and table[slot] != key:
-        slot = (slot + 1) & mask
-    return found[slot] if table[slot] == key else np.int32(-1)
-
-
-@njit(cache=True, nogil=True)
-def _count_rows(tokens, ends, column, table, found, ngrams):  # type: ignore[no-untyped-def]
-    """Row starts, columns and counts of the features of each document."""
-    rows = len(ends) - 1
-    longest = 0
-    for row in range(rows):
-        longest = max(longest, ends[row + 1] - ends[row])
-    seen = np.empty(longest * ngrams, dtype=np.int32)
-    indptr = np.zeros(rows + 1, dtype=np.int64)
-    columns = np.empty(max(16, len(tokens)), dtype=np.int32)
-    counts = np.empty(len(columns), dtype=np.float32)
-    filled = 0
-    for row in range(rows):
-        size = 0
-        for place in range(ends[row], ends[row + 1]):
-            node = tokens[place]
-            step = 1
-            while node >= 0:
-                if column[node] >= 0:
-                    seen[size] = column[node]
-                    size += 1
-                if step == ngrams or place + step >= ends[row + 1] or tokens[place + step] < 0:
-                    break
-                node = _look_up((np.int64(node) << 32) | tokens[place + step], table, found)
-                step += 1
-        own = np.sort(seen[:size])
-        if filled + size > len(columns):
-            longer = np.empty(2 * (filled + size), dtype=np.int32)
-            longer[:filled] = columns[:filled]
-            columns = longer
-            more = np.empty(len(longer), dtype=np.float32)
-            more[:filled] = counts[:filled]
-            counts = more
-        for item in range(size):
-            if item and own[item] == own[item - 1]:
-                counts[filled - 1] += 1
-            else:
-                columns[filled], counts[filled] = own[item], 1
-                filled += 1
-        indptr[row + 1] = filled
-    return indptr, columns[:filled].copy(), counts[:filled].copy()
-
-
-@njit(cache=True, nogil=True)
-def _weigh(indptr, columns, values, idf):  # type: ignore[no-untyped-def]
-    """Counts times idf, each row divided by its length, in place."""
-    for row in range(len(indptr) - 1):
-        squares = 0.0
-        for place in range(indptr[row], indptr[row + 1]):
-            values[place] *= idf[columns[place]]
-            squares += np.float64(values[place]) ** 2
-        for place in range(indptr[row], indptr[row + 1]):
-            values[place] /= np.sqrt(squares)

@@ -123,6 +123,23 @@ class WordVectors:
         vectors[1] = _mean(vectors[2:])
         return cls({name: row for row, name in enumerate(names, 2)}, vectors)
 
+    def completed(self, texts: Iterable[str], *, window: int = 5, least: int = 2, progress: Progress = silent) -> WordVectors:
+        """The same, with vectors for words that have none but occur `least` times in the texts.
+
+        Khodak et al. 2018: the mean vector of the words around a word, by the linear map that fits best for words that have one.
+        """
+        tokens, names = _read_tokens(texts, window, least, len(self) + 10**6, progress)
+        rows = self.numbers(names)
+        known = rows > 1
+        pairs = _count_pairs(tokens, len(names), window)[:, np.flatnonzero(known)].astype(np.float32)
+        often = np.maximum(pairs.sum(axis=1), 1)
+        contexts = (pairs @ self.vectors[rows[known]]) / often[:, None]  # (words, width)
+        trust = np.sqrt(np.log1p(often[known]))[:, None]
+        place, *_ = np.linalg.lstsq(contexts[known] * trust, self.vectors[rows[known]] * trust, rcond=1e-5)
+        fresh = [name for name, has in zip(names, known, strict=True) if not has]
+        words = self.words | {name: row for row, name in enumerate(fresh, len(self))}
+        return WordVectors(words, np.concatenate([self.vectors, (contexts[~known] @ place).astype(np.float32)]))
+
     def save(self, folder: Path) -> None:
         """Write words.txt and vectors.npy into a folder that is being made."""
         (folder / "words.txt").write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")

@@ -34,7 +34,7 @@ from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
-from labelwise.network.training import Trainer, choose_device
+from labelwise.network.training import Trainer, choose_device, precision
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.storage import write_bytes
@@ -105,7 +105,8 @@ class Network:
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
         for rows in bucketed(lengths, 4 * self.settings.training.batch, None):
-            logits = model.network(_tokens([numbers[row] for row in rows], device), labels=vectors)
+            with precision(self.settings.training, device):
+                logits = model.network(_tokens([numbers[row] for row in rows], device), labels=vectors)
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
         return Scores(scores, corpus.labels)
 
@@ -173,13 +174,13 @@ class Network:
 
     def _read_vectors(self, train: Corpus, progress: Progress) -> WordVectors:
         given = self.settings.words
+        texts = chain((document.text for document in train), (label.name for label in train.labels))
         if given.vectors == LEARNED:
-            texts = chain((document.text for document in train), (label.name for label in train.labels))
             return WordVectors.learn(texts, width=given.width or 200, seed=self.settings.seed, progress=progress)
         vectors = WordVectors.read(given.vectors, unknown=given.unknown, progress=progress)
         if given.width:
             vectors.require_width(given.width)
-        return vectors
+        return vectors.completed(texts, progress=progress) if given.complete else vectors
 
     def _learn_nodes(self, labels: LabelSet, device: torch.device, progress: Progress) -> NodeEncoder:
         """Node vectors; once learned they are kept beside the checkpoints, under a name that tells what they were made from."""

@@ -35,15 +35,13 @@ def attend(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths:
     """
     if not keys.is_cuda:
         return _Attend.apply(keys, values, query, output, lengths)  # type: ignore[no-untyped-call]
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
-    # Without any word there is nothing to launch, and the chunks give zeros.
-    if dtype != torch.bfloat16 or not _has_kernels(keys.device) or not (len(query) and lengths.any()):
+    if not _for_kernels(keys, query, lengths):
         with torch.autocast("cuda", enabled=False):
             return _attend_in_chunks(keys, values, query, output, lengths)
     from labelwise.network.attention_cuda import AttendCuda
 
     with torch.cuda.device(keys.device):
-        return AttendCuda.apply(*_aligned(keys, values, query, output), lengths, dtype)  # type: ignore[no-untyped-call]
+        return AttendCuda.apply(*_aligned(keys, values, query, output), lengths, torch.bfloat16)  # type: ignore[no-untyped-call]
 
 
 def attend_loss(
@@ -57,10 +55,12 @@ def attend_loss(
     weights: Tensor | None = None,
 ) -> Tensor:
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
-    if torch.is_grad_enabled() and not keys.is_cuda:
+    kernels = keys.is_cuda and _for_kernels(keys, query, lengths)
+    if torch.is_grad_enabled() and (kernels or not keys.is_cuda):
         share = torch.ones_like(bias) if weights is None else weights
         share = share / (share.sum() * len(targets))
-        return _AttendLoss.apply(keys, values, query, output, bias, lengths, targets, share)  # type: ignore[no-untyped-call]
+        inputs = _aligned(keys, values, query, output) if kernels else (keys, values, query, output)
+        return _AttendLoss.apply(*inputs, bias, lengths, targets, share)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
     loss = binary_cross_entropy_with_logits(logits, targets.to(logits), weights)
     return loss if weights is None else loss / weights.mean()
@@ -69,6 +69,12 @@ def attend_loss(
 def attention_weights(keys: Tensor, query: Tensor, length: int) -> Tensor:
     """How much each label looks at each word of one document: (labels, length), rows sum to 1."""
     return (query.float() @ keys[:length].float().T).softmax(-1)
+
+
+def _for_kernels(keys: Tensor, query: Tensor, lengths: Tensor) -> bool:
+    """Whether inputs on a GPU are for its kernels: bfloat16, there or by autocast, and something to launch them for."""
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
+    return dtype == torch.bfloat16 and _has_kernels(keys.device) and len(query) > 0 and bool(lengths.any())
 
 
 @cache
@@ -163,7 +169,8 @@ class _AttendLoss(torch.autograd.Function):
             bias_gradient[columns] += arriving.sum(0)
             return arriving
 
-        _, gradients = _sweep((keys, values, query, output), lengths, ctx.needs_input_grad[:4], upstream)
+        sweep = _sweep_with_kernels if keys.is_cuda else _sweep
+        _, gradients = sweep((keys, values, query, output), lengths, ctx.needs_input_grad[:4], upstream)
         ctx.save_for_backward(*gradients, bias_gradient)
         return loss.to(bias.dtype)
 
@@ -172,6 +179,15 @@ class _AttendLoss(torch.autograd.Function):
     def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if gradient is None else gradient * arriving for gradient in ctx.saved_tensors)
         return *gradients, None, None, None
+
+
+def _sweep_with_kernels(
+    inputs: Sequence[Tensor], lengths: Tensor, needed: Sequence[bool], upstream: Upstream
+) -> tuple[Tensor, list[Tensor | None]]:
+    from labelwise.network.attention_cuda import sweep
+
+    with torch.cuda.device(inputs[0].device), torch.autocast("cuda", enabled=False):
+        return sweep(inputs, lengths, needed, upstream, torch.bfloat16)
 
 
 def _sweep(

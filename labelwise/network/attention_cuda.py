@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from labelwise.network.attention import pack, real_words, unpack
+from labelwise.network.attention import Upstream, pack, real_words, unpack
 
 LABELS, STEP = 128, 64  # labels of a block, and the part of the width that is multiplied at a time
 FORWARD = {  # by whether values are keys
@@ -83,6 +83,28 @@ class AttendCuda(torch.autograd.Function):
             None,
             None,
         )
+
+
+def sweep(
+    inputs: Sequence[Tensor], lengths: Tensor, needed: Sequence[bool], upstream: Upstream, dtype: torch.dtype
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The logits, and the gradients of those inputs that need one, once `upstream` has told that of the logits."""
+    kept = _Kept((*needed, False, False))
+    keys, values, query, output = inputs
+    logits = AttendCuda.forward(kept, keys, values, query, output, lengths, dtype)
+    gradients = AttendCuda.backward(kept, upstream(logits, slice(None), slice(None)))
+    return logits, list(gradients[:4])
+
+
+class _Kept:
+    """What autograd would keep between the two passes."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Tensor | None, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        self.saved_tensors = tensors
 
 
 def _fill_gradients(

@@ -31,6 +31,8 @@ class WordSettings:
     """Components of a vector; 0 takes what the file has, and 200 for learned ones."""
     unknown: Literal["unknown_word", "zeros", "mean", "constant"] = "unknown_word"
     """Vector of a word that has none: that of the word "unknown" (the mean without it), zeros, the mean, or a constant."""
+    complete: bool = False
+    """Words of the training texts that the file does not have get a vector made from the words around them."""
     max_length: Annotated[int, Range(1, 1_000_000, log=True)] = 2000
     """Tokens of a document that are read."""
     newlines: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -112,14 +112,13 @@ class Trainer:
             eps=settings.eps,
             fused=device.type in ("cpu", "cuda"),
         )
-        self.state, self.best, self.budget = State(), None, budget or math.inf
+        self.state, self.budget = State(), budget or math.inf
+        self.best: dict[str, Tensor] | None = None
         self.place = None if work is None else work / "checkpoint.safetensors"
         self.fingerprint = fingerprint or {}
         seen = torch.from_numpy(train.counts() > 0).to(device)
         self.weights = None if settings.unseen == "negatives" else seen.float()  # (labels,)
         self.candidates = torch.nonzero(seen)[:, 0] if settings.unseen == "excluded" else None
-
-    best: dict[str, Tensor] | None
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and give the history."""
@@ -184,7 +183,7 @@ class Trainer:
     def _loss(self, examples: Examples, rows: np.ndarray) -> Tensor:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
-        with self._precision():
+        with precision(self.settings, self.device):
             if self.candidates is not None:
                 return self._loss_of(tokens, targets[:, self.candidates], candidates=self.candidates)
             return self._loss_of(tokens, targets, weights=self.weights)
@@ -206,10 +205,10 @@ class Trainer:
         """Close an epoch: look at the development documents, remember the best weights."""
         state, begun = self.state, time.monotonic()
         dev = self._dev_scores() if self.dev is not None else {}
-        wanted = {"loss": 1.0}.get(self.settings.monitor, -1.0) * dev.get(self.settings.monitor, math.nan)
-        better = self.dev is not None and wanted < state.best
+        badness = (1 if self.settings.monitor == "loss" else -1) * dev.get(self.settings.monitor, math.inf)
+        better = badness < state.best
         if better:
-            state.best, state.waited = wanted, 0
+            state.best, state.waited = badness, 0
             self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
         else:
             state.waited += 1
@@ -231,7 +230,7 @@ class Trainer:
         for rows in bucketed(self.dev.lengths, 4 * self.settings.batch, None):
             tokens, targets = self.dev.batch(rows)
             wanted = targets if self.candidates is None else targets[:, self.candidates]
-            with self._precision():
+            with precision(self.settings, self.device):
                 logits = self.network(tokens, labels=labels).float()
             total += float(binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum"))
             best = logits.topk(min(k, logits.shape[1]), dim=1).indices
@@ -246,12 +245,6 @@ class Trainer:
             "ndcg": float(ndcg(found[some], count[some], k).mean()),
         }
 
-    def _precision(self) -> Any:
-        chosen = self.settings.precision
-        if chosen == "bfloat16" or (chosen == "auto" and self.device.type == "cuda"):
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
-
     def _task(self) -> str:
         last = self.state.history[-1] if self.state.history else None
         shown = f" · loss {last['loss']:.5f} · {last['documents_per_second']:,.0f} documents/s" if last else ""
@@ -261,6 +254,13 @@ class Trainer:
     def _save(self) -> None:
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint)
+
+
+def precision(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[None]:
+    """Where matrix products are made in the precision that the settings choose."""
+    if settings.precision == "bfloat16" or (settings.precision == "auto" and device.type == "cuda"):
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()
 
 
 def choose_device(name: str) -> torch.device:
