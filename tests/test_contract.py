@@ -28,8 +28,8 @@ SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.
 
 
 def small(name: str) -> list[str]:
-    learned = ["encoder.units=8"] if name in ("bigru-lwan", "cnn-lwan") else []  # others take what fits their labels
-    return [*SMALL, *learned] if "training" in find(name, methods(), "method").load().Settings.__dataclass_fields__ else []
+    units = f"encoder.units={16 if 'cnn' in name else 8}"
+    return [*SMALL, units] if "training" in find(name, methods(), "method").load().Settings.__dataclass_fields__ else []
 
 
 def make_small(name: str):

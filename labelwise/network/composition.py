@@ -50,7 +50,7 @@ class EncoderSettings:
     cell: Literal["gru", "lstm"] = "gru"
     """Kind of recurrent cell."""
     units: Annotated[int, Range(0, 10_000)] = 0
-    """Units per direction, or filters; 0 is the paper's 300 (filters: 200), or what fits the label vectors."""
+    """Units per direction, or filters; 0 is the paper's: 300 for learned labels, 100 for others, or what fits their vectors."""
     layers: Annotated[int, Range(1, 12)] = 1
     """Layers."""
     dropout: Annotated[float, Range(0.0, 0.99)] = 0.1
@@ -151,9 +151,8 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
     """The network that the settings describe, with its first weights."""
     parts, given, width = Parts(settings), settings.encoder, vectors.shape[1]
     recurrent = given.kind == "recurrent"
-    units = given.units or {(True, True): 300, (True, False): 200}.get(
-        (parts.learned, recurrent), width // 2 if recurrent else width
-    )
+    sources = [{"centroid": width, "nodes": node_width}[source] for source in parts.sources]
+    units = given.units or _units(parts, recurrent, sum(sources)) // (2 if recurrent else 1)
     inputs = WordInputs(vectors, given.dropout, given.word_dropout)
     tokens: TokenEncoder = (
         RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
@@ -164,7 +163,7 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width)
     else:
         encoder = DescribedLabels(
-            [{"centroid": width, "nodes": node_width}[source] for source in parts.sources],
+            sources,
             refine=parts.refine,
             merge=parts.merge,
             merged=tokens.width,
@@ -183,6 +182,14 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
     }
     _require_fit(parts, tokens.width, encoder)
     return LabelNetwork(tokens, encoder, attentions[parts.attention](), decoders[parts.decoder]())
+
+
+def _units(parts: Parts, recurrent: bool, label_width: int) -> int:
+    """Components of a state where the settings leave them open: the paper's, or those of label vectors it is multiplied with."""
+    if parts.learned:
+        return 600 if recurrent else 200
+    multiplied = parts.decoder == "dot" and parts.merge == "none" and not parts.projected
+    return label_width if multiplied else 200
 
 
 def _require_fit(parts: Parts, width: int, encoder: LabelEncoder) -> None:
