@@ -11,6 +11,7 @@ import inspect
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -50,7 +51,7 @@ def make(kind: type[S], values: Mapping[str, Any], *, where: str = "") -> S:
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Plain values with `key=value` assignments laid over them; values are read as TOML, else as text."""
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    result = deepcopy(dict(values))
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals or not path.strip():

@@ -353,3 +353,4 @@ def test_a_budget_is_a_time(corpus_folder, tmp_path):
     command = ("train", "cnn-lwan", "--on", corpus_folder, "--out", tmp_path / "m", "--set", "words.width=8", "--device", "cpu")
     refused("--budget soon: write a time as 90s, 10m or 2h", *command, "--budget", "soon")
     assert "cnn-lwan" in ok(*command, "--budget", "1s", "--set", "training.patience=10000")
+    assert "already trained" in ok(*command, "--budget", "1s", "--set", "training.patience=10000", "--resume")

@@ -1,7 +1,10 @@
 """Label-wise attention networks as methods: words, labels, explanations."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import torch
 from toy import zoo
 
 from labelwise.corpus import Corpus, Document
@@ -10,6 +13,7 @@ from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.features.words import tokenize
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import load
+from labelwise.methods.neural import _tokens
 from labelwise.registry import make_method
 from labelwise.settings import override
 
@@ -60,7 +64,10 @@ def test_labels_without_a_usable_word_are_counted_and_still_scored():
     model = method("c-bigru-lwan")
     with pytest.warns(UserWarning, match=r"2 of 3 labels have no word with a vector in their names \(1 have no word at all\)"):
         model.fit(corpus)
-    assert (model.predict(corpus).dense() > 0).all()
+    scores = model.predict(corpus).dense()
+    assert (scores > 0).all()
+    assert np.array_equal(scores[:, 1], scores[:, 2])
+    assert not np.allclose(scores[:, 1], 0.5)
 
 
 def test_documents_of_no_words_and_of_very_many_are_scored(world):
@@ -83,12 +90,21 @@ def test_shuffled_words_change_scores_but_not_from_run_to_run(world):
     document = world.test[0]
     numbers = shuffled._numbers(document.text, shuffled._fitted.vectors)
     assert sorted(numbers) == sorted(plain._numbers(document.text, plain._fitted.vectors))
+    label = world.labels[0]
+    explained = shuffled.explain(document, label)
+    assert [document.text[span.start : span.end] for span in explained.spans] == tokenize(document.text)
+    tokens = _tokens([numbers], torch.device("cpu"))
+    weights = shuffled._fitted.network.contributions(tokens, 0, shuffled._encode(world.labels, torch.device("cpu"))[0]).parts
+    order = shuffled._order(document.text, len(numbers))
+    assert [explained.spans[place].weight for place in order] == pytest.approx(weights)
 
 
 @pytest.mark.parametrize("name", ["c-bigru-lwan", "dc-bigru-lwan", "gc-bigru-lwan", "gc-cnn-lwan"])
 def test_a_label_added_after_training_is_scored_by_its_name_and_place(world, name):
     model = method(name, "training.epochs=12", "training.learning_rate=0.01").fit(world.train)
-    known = next(label for label in world.labels if label.id == world.train[0].labels[0])
+    above = {parent for label in world.labels for parent in label.parents}
+    used = {id for document in world.train for id in document.labels}
+    known = next(label for label in world.labels if label.id in used - above)  # a leaf: a twin has no children either
     longer = world.labels.extended([Label("twin", known.name, known.parents), Label("empty", "…")])
     scores = model.predict(world.test.with_labels(longer)).dense()
     column = longer.column(known.id)
@@ -108,8 +124,29 @@ def test_explanations_name_the_words_a_label_looks_at(world):
 
 
 def test_explanations_of_labels_added_later_work_for_described_labels(world):
-    model = method("dc-bigru-lwan").fit(world.train)
-    assert model.explain(world.test[0], Label("new", world.labels[0].name)).spans
+    model = method("gc-bigru-lwan", "encoder.units=8").fit(world.train)
+    child = next(label for label in world.labels if label.parents)
+    new = Label("new", child.name, child.parents)
+    explained = model.explain(world.test[0], new)
+    assert explained.spans
+    longer = world.labels.extended([new])
+    assert explained.score == pytest.approx(model.predict(world.test[:1].with_labels(longer)).dense()[0, -1], abs=1e-5)
+
+
+def test_what_a_network_can_explain_depends_on_its_labels_not_on_its_name(world):
+    described = method("bigru-lwan", "labels.encoder=centroid", "encoder.units=8").fit(world.train)
+    assert described.explain(world.test[0], Label("new", world.labels[0].name)).spans
+    learned = method("c-cnn-lwan", "labels.encoder=learned", "encoder.units=8").fit(world.train)
+    assert learned.explain(world.test[0], Label("new", world.labels[0].name)).spans == ()
+
+
+def test_a_model_trained_on_a_device_that_is_not_here_is_used_on_one_that_is(world, tmp_path):
+    model = method("cnn-lwan").fit(world.train)
+    model.settings = dataclasses.replace(model.settings, device="cuda:7")
+    model.save(tmp_path / "model")
+    assert np.array_equal(
+        load(tmp_path / "model").predict(world.test).dense(), method("cnn-lwan").fit(world.train).predict(world.test).dense()
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*have no word with a vector")

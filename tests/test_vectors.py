@@ -237,8 +237,9 @@ def test_what_is_saved_is_mapped_again(tmp_path):
     loaded = WordVectors.load(tmp_path)
     assert loaded.words == read.words
     assert isinstance(loaded.vectors, np.memmap)
-    assert not loaded.vectors.flags.writeable
     assert loaded.vectors.tolist() == read.vectors.tolist()
+    loaded.vectors[2:] += 1  # stays in memory
+    assert WordVectors.load(tmp_path).vectors.tolist() == read.vectors.tolist()
 
 
 def test_words_and_rows_that_do_not_match_are_an_error(tmp_path):

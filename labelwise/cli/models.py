@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,7 +37,7 @@ def train(
     threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="10m", help="Time that training may take: 90s, 10m, 2h.", show_default=False)
+        str | None, typer.Option(metavar="10m", help="Time for the epochs: 90s, 10m, 2h; one is always done.", show_default=False)
     ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits on every run on CUDA too; slower.")
@@ -244,11 +245,12 @@ def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
 
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import read_header
+    from labelwise.storage import to_toml
 
     if not (out / "model.toml").is_file():
         return False
     header = read_header(out)
-    wanted = {key: value for key, value in asdict(model.settings).items() if value is not None}
+    wanted = tomllib.loads(to_toml(asdict(model.settings)))  # as they would be read back
     if header["method"] != model.name or header["settings"] != wanted:
         raise LabelwiseError(
             f"{out}: trained with other settings ({header['method']} {header['settings']}); use --force to replace it"

@@ -44,7 +44,7 @@ UNKNOWN: dict[str, Callable[[dict[str, int], np.ndarray], Any]] = {
 
 
 class WordVectors:
-    """Words and their vectors, (words + 2, width) float32, perhaps memory-mapped and then not to be written to."""
+    """Words and their vectors, (words + 2, width) float32, perhaps memory-mapped: what is written to them stays in memory."""
 
     def __init__(self, words: dict[str, int], vectors: np.ndarray) -> None:
         self.words = words
@@ -149,7 +149,7 @@ class WordVectors:
     def load(cls, folder: Path) -> Self:
         """Map what `save` wrote."""
         spelt = (folder / "words.txt").read_bytes().decode().split("\n")[:-1]
-        vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+        vectors = np.load(folder / "vectors.npy", mmap_mode="c", allow_pickle=False)
         if len(vectors) != len(spelt) + 2:
             raise BadModel(
                 f"{folder}: vectors.npy has {len(vectors)} rows for the {len(spelt)} words of words.txt; copy it again"

@@ -11,7 +11,7 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -23,21 +23,23 @@ from safetensors.torch import load_file, save
 from scipy.sparse import csr_array
 
 from labelwise.corpus import Corpus, Document
-from labelwise.errors import BadCorpus, BadModel, LabelwiseError
+from labelwise.errors import BadCorpus, BadModel, BadSettings
 from labelwise.features.node2vec import NodeEncoder, NodeSettings
 from labelwise.features.vectors import WordVectors, label_words
 from labelwise.features.words import token_spans, tokenize
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.base import Explanation, Span, ZeroShot, fitted, model_folder, read_model, settings_from
-from labelwise.network.batches import Examples, bucketed
+from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
+from labelwise.network.batches import Examples
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
-from labelwise.network.training import Trainer, choose_device, precision
+from labelwise.network.training import Trainer, choose_device, memory_advice, precision, prediction_batches
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.storage import write_bytes
+
+THREADS = torch.get_num_threads()  # torch's own choice
 
 
 class Fitted(NamedTuple):
@@ -71,7 +73,9 @@ class Network:
         vectors = self._read_vectors(train, show)
         nodes = self._learn_nodes(labels, device, show) if "nodes" in parts.sources else None
         examples = self._examples(train, vectors, show)
-        checked = None if dev is None else self._examples(dev.with_labels(labels), vectors, show)
+        checked = None if dev is None or not len(dev) else self._examples(dev.with_labels(labels), vectors, show)
+        if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
+            raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
         torch.manual_seed(given.seed)
         network = _build(given, vectors, nodes, len(labels))
         model, counts = Fitted(labels, vectors, nodes, network), examples.counts()
@@ -89,7 +93,7 @@ class Network:
             device=device,
             budget=given.budget,
             work=self.work,
-            fingerprint=self._fingerprint(examples),
+            fingerprint=self._fingerprint(labels, examples, checked),
             progress=show,
         )
         self.history = trainer.run()
@@ -104,8 +108,8 @@ class Network:
         numbers = [self._numbers(document.text, model.vectors) for document in corpus]
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
-        for rows in bucketed(lengths, 4 * self.settings.training.batch, None):
-            with precision(self.settings.training, device):
+        for rows in prediction_batches(lengths, self.settings.training):
+            with precision(self.settings.training, device), memory_advice(device, lengths[rows]):
                 logits = model.network(_tokens([numbers[row] for row in rows], device), labels=vectors)
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
         return Scores(scores, corpus.labels)
@@ -114,18 +118,19 @@ class Network:
         """Each token's attention times what the label makes of it."""
         model, device = self._ready()
         labels = model.labels
-        if label.id not in labels and isinstance(self, ZeroShot):
-            labels = labels.extended([Label(label.id, label.name)])
-        if label.id not in labels:
-            return Explanation(label, 0.0, ())
+        if label.id not in labels:  # described like any other, below those of its parents that are known
+            labels = labels.extended([replace(label, parents=tuple(id for id in label.parents if id in labels))])
         with torch.no_grad():
             vectors, columns = self._encode(labels, device)
+        place = np.flatnonzero(columns == labels.column(label.id))
+        if not len(place):
+            return Explanation(label, 0.0, ())
         numbers = self._numbers(document.text, model.vectors)
-        tokens = _tokens([numbers], device)
-        found = model.network.contributions(tokens, int(np.searchsorted(columns, labels.column(label.id))), vectors)
-        places = token_spans(document.text, newlines=self.settings.words.newlines)[: len(numbers)]
-        spans = tuple(Span(*place, part) for place, part in zip(places, found.parts, strict=False))
-        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
+        found = model.network.contributions(_tokens([numbers], device), int(place[0]), vectors)
+        spans = token_spans(document.text, newlines=self.settings.words.newlines)[: len(numbers)]
+        shown = [spans[at] for at in self._order(document.text, len(spans))]
+        parts = tuple(Span(start, end, part) for (start, end), part in sorted(zip(shown, found.parts, strict=False)))
+        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), parts)
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Write weights, word vectors, node encoder and history."""
@@ -157,18 +162,21 @@ class Network:
         return model
 
     def _prepare(self) -> torch.device:
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
+        """The device to use; threads and determinism are the process's, so they are set before every use."""
+        torch.set_num_threads(self.settings.threads or THREADS)
         if self.settings.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(self.settings.deterministic)
         return choose_device(self.settings.device)
 
     def _ready(self) -> tuple[Fitted, torch.device]:
         """The model, its network in place to be used."""
-        if self._fitted is None:
-            raise LabelwiseError(f"{self.name}: not fitted yet; call fit(train) first, or load a saved model")
-        device = self._prepare()
+        fitted(self, None if self._fitted is None else self._fitted.labels)
+        assert self._fitted is not None
+        try:
+            device = self._prepare()
+        except BadSettings:  # trained on a device that this machine has not
+            device = choose_device("auto")
         self._fitted.network.to(device).eval()
         return self._fitted, device
 
@@ -185,9 +193,9 @@ class Network:
     def _learn_nodes(self, labels: LabelSet, device: torch.device, progress: Progress) -> NodeEncoder:
         """Node vectors; once learned they are kept beside the checkpoints, under a name that tells what they were made from."""
         given = self.settings.labels.nodes
-        told = [self.settings.seed, asdict(given), [(label.id, label.name, label.parents) for label in labels]]
-        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
-        kept = None if self.work is None else self.work / f"nodes-{digest}.safetensors"
+        kept = None
+        if self.work is not None:
+            kept = self.work / f"nodes-{_digest(labels, self.settings.seed, asdict(given))}.safetensors"
         if kept is not None and kept.is_file():
             return _read_nodes(kept, given)
         nodes = NodeEncoder.fit(labels, given, seed=self.settings.seed, device=str(device), progress=progress)
@@ -198,10 +206,14 @@ class Network:
     def _numbers(self, text: str, vectors: WordVectors) -> np.ndarray:
         given = self.settings.words
         numbers = vectors.numbers(tokenize(text, newlines=given.newlines)[: given.max_length])
-        if given.shuffle:
-            key = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
-            numbers = np.random.default_rng((self.settings.seed, key)).permutation(numbers)
-        return numbers
+        return numbers[self._order(text, len(numbers))]
+
+    def _order(self, text: str, length: int) -> np.ndarray:
+        """Which token of a text is read at each place: the text's own order, or a random one that is always the same."""
+        if not self.settings.words.shuffle:
+            return np.arange(length)
+        key = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
+        return np.random.default_rng((self.settings.seed, key)).permutation(length)
 
     def _examples(self, corpus: Corpus, vectors: WordVectors, progress: Progress) -> Examples:
         numbers = [self._numbers(document.text, vectors) for document in progress(corpus, "read words", len(corpus))]
@@ -216,6 +228,8 @@ class Network:
                 sources.append(model.nodes.encode(labels))
             else:
                 sources.append(_centroids(labels, model.vectors, self.settings.labels.max_words, warn))
+        if Parts(self.settings).refine != "graph":
+            return label_facts(sources, None)
         pairs = labels.parents().tocoo()
         kept = ~hidden[pairs.row] & ~hidden[pairs.col]
         parents = csr_array((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), shape=pairs.shape)
@@ -230,31 +244,40 @@ class Network:
                 encoder.describe(self._facts(model, labels, np.zeros(len(labels), dtype=bool)).to(device))
                 self._encoded = labels, encoder(), np.arange(len(labels))
             else:
-                columns = np.array([column for column, id in enumerate(labels.ids) if id in model.labels], dtype=np.int64)
+                assert isinstance(encoder, LearnedLabels)
+                trained = {model.labels.ids[place] for place in torch.nonzero(encoder.trained)[:, 0].tolist()}
+                columns = np.array([column for column, id in enumerate(labels.ids) if id in trained], dtype=np.int64)
                 places = model.labels.index(labels.ids[column] for column in columns).astype(np.int64)
                 self._encoded = labels, encoder(torch.from_numpy(places).to(device)), columns
         return self._encoded[1:]
 
-    def _fingerprint(self, train: Examples) -> dict[str, Any]:
-        """What must be the same for training to go on from a checkpoint: flat settings, and a digest of the examples."""
+    def _fingerprint(self, labels: LabelSet, train: Examples, dev: Examples | None) -> dict[str, Any]:
+        """What must be the same for training to go on from a checkpoint: flat settings, and digests of labels and documents."""
         flat = _flat(asdict(self.settings))
         for name in ("threads", "device", "budget", "training.checkpoint_minutes"):
             del flat[name]
-        return flat | {"training documents": train.digest()}
+        return flat | {
+            "labels": _digest(labels),
+            "training documents": train.digest(),
+            "development documents": None if dev is None else dev.digest(),
+        }
 
 
 def _build(settings: NetworkSettings, vectors: WordVectors, nodes: NodeEncoder | None, labels: int) -> LabelNetwork:
-    rows = torch.from_numpy(np.array(vectors.vectors, dtype=np.float32))
-    return build(settings, rows, labels, 0 if nodes is None else nodes.width)
+    return build(settings, torch.from_numpy(vectors.vectors), labels, 0 if nodes is None else nodes.width)
+
+
+def _digest(labels: LabelSet, *told: Any) -> str:
+    """A short name for these labels, with their names and parents, and what else is told."""
+    plain = [[(label.id, label.name, label.parents) for label in labels], *told]
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 
 def _centroids(labels: LabelSet, vectors: WordVectors, limit: int, warn: bool) -> np.ndarray:
     """(labels, width), the mean vector of the words of each name."""
     numbers = [vectors.numbers(label_words(label.name, limit)) for label in labels]
-    means = np.zeros((len(labels), vectors.width), dtype=np.float32)
-    for row, found in enumerate(numbers):
-        if len(found):
-            means[row] = vectors.vectors[found].mean(axis=0)
+    # A name without a word is an unknown word: a vector of zeros would score 0.5 in every document.
+    means = np.stack([vectors.vectors[found if len(found) else [1]].mean(axis=0) for found in numbers])
     empty = sum(not len(found) for found in numbers)
     alike = empty + sum(len(found) > 0 and bool((found == 1).all()) for found in numbers)
     if warn and alike:

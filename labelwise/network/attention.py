@@ -33,10 +33,10 @@ def attend(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths:
     keys (batch, length, key width), values (batch, length, width), query (labels, key width), output (labels, width),
     lengths (batch,). A document without words has logits 0.
     """
-    if not keys.is_cuda:
+    if keys.device.type == "cpu":
         return _Attend.apply(keys, values, query, output, lengths)  # type: ignore[no-untyped-call]
-    if not _for_kernels(keys, query, lengths):
-        with torch.autocast("cuda", enabled=False):
+    if not (keys.is_cuda and _for_kernels(keys, query, lengths)):
+        with torch.autocast(keys.device.type, enabled=False):
             return _attend_in_chunks(keys, values, query, output, lengths)
     from labelwise.network.attention_cuda import AttendCuda
 
@@ -56,7 +56,7 @@ def attend_loss(
 ) -> Tensor:
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
     kernels = keys.is_cuda and _for_kernels(keys, query, lengths)
-    if torch.is_grad_enabled() and (kernels or not keys.is_cuda):
+    if torch.is_grad_enabled() and (kernels or keys.device.type == "cpu"):
         share = torch.ones_like(bias) if weights is None else weights
         share = share / (share.sum() * len(targets))
         inputs = _aligned(keys, values, query, output) if kernels else (keys, values, query, output)

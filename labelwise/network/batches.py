@@ -23,7 +23,7 @@ class Examples:
         self.lengths = np.array([len(row) for row in numbers], dtype=np.int64)
         self.ids, self.k, self.labels, self.gold = ids, k, gold.shape[1], gold
         self._starts = np.append(0, np.cumsum(self.lengths))
-        self._words = torch.from_numpy(np.concatenate([*numbers, np.zeros(1)]).astype(np.int32))  # never empty
+        self._words = torch.from_numpy(np.concatenate([*numbers, np.zeros(1, dtype=np.int32)]))  # never empty
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -57,10 +57,8 @@ class Examples:
         return Tokens(numbers.long(), torch.from_numpy(lengths)), targets
 
 
-def bucketed(lengths: np.ndarray, size: int, order: tuple[int, ...] | None, *, buckets: bool = True) -> list[np.ndarray]:
-    """Rows in batches of similar length, shuffled by `order`; without an order, the longest first, for prediction."""
-    if order is None:
-        return _cut(np.argsort(-lengths, kind="stable"), size)
+def bucketed(lengths: np.ndarray, size: int, order: tuple[int, ...], *, buckets: bool = True) -> list[np.ndarray]:
+    """Rows in batches of similar length, shuffled by `order`."""
     random = np.random.default_rng(order)
     rows = random.permutation(len(lengths))
     if not buckets:

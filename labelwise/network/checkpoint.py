@@ -34,8 +34,11 @@ def write_checkpoint(
     for number, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in moments.items()}
     tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    device = next(network.parameters()).device
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        tensors["random.mps"] = torch.mps.get_rng_state()
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     told = {"state": json.dumps(asdict(state)), "fingerprint": json.dumps(fingerprint, sort_keys=True)}
     write_bytes(path, save(plain, told), force=True)
@@ -65,9 +68,11 @@ def read_checkpoint(
         moments.setdefault(int(number), {})[kind] = tensor
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(parts["random"]["cpu"])
-    if "cuda" in parts["random"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(parts["random"]["cuda"])
     device = next(network.parameters()).device
+    if device.type == "cuda" and "cuda" in parts["random"]:
+        torch.cuda.set_rng_state(parts["random"]["cuda"], device)
+    elif device.type == "mps" and "mps" in parts["random"]:
+        torch.mps.set_rng_state(parts["random"]["mps"])
     return {name: tensor.to(device) for name, tensor in parts["best"].items()} or None
 
 

@@ -30,9 +30,9 @@ class WordSettings:
     width: Annotated[int, Range(0, 10_000)] = 0
     """Components of a vector; 0 takes what the file has, and 200 for learned ones."""
     unknown: Literal["unknown_word", "zeros", "mean", "constant"] = "unknown_word"
-    """Vector of a word that has none: that of the word "unknown" (the mean without it), zeros, the mean, or a constant."""
+    """Vector of a word that a file has not: that of the word "unknown" (the mean without it), zeros, the mean, or a constant."""
     complete: bool = False
-    """Words of the training texts that the file does not have get a vector made from the words around them."""
+    """Words of the training texts that a file has not get a vector made from the words around them."""
     max_length: Annotated[int, Range(1, 1_000_000, log=True)] = 2000
     """Tokens of a document that are read."""
     newlines: bool = True
@@ -91,9 +91,9 @@ class NetworkSettings:
     device: str = "auto"
     """auto (CUDA, then MPS, then CPU), cpu, cuda or mps."""
     deterministic: bool = False
-    """The same bits on every run on CUDA too, at some cost; on a CPU they always are."""
+    """Only ways to compute that give the same bits on every run on CUDA too, at some cost; on a CPU they always do."""
     budget: Annotated[float, Range(0.0, 1e6)] = 0.0
-    """Minutes that training may take, 0 for no limit: it ends before the epoch that would pass them, with the best so far."""
+    """Minutes for the epochs, 0 for no limit: training ends before the one that would pass them, but does one at least."""
     attention: Literal["auto", "label", "projected", "first"] = "auto"
     """How labels read a document: on its states, on projected states, or its first state only; auto as in the paper."""
     decoder: Literal["auto", "dot", "tanh", "mlp"] = "auto"

@@ -35,7 +35,7 @@ class Decoder(nn.Module):
             summaries = attention.summaries(keys, states, query, lengths)
             return self.judge(summaries, LabelVectors(query, output, bias))
 
-        pieces = []
+        pieces = [states.new_zeros(len(states), 0)]
         for start in range(0, len(labels.query), step):
             parts = labels.at(slice(start, start + step))
             if torch.is_grad_enabled() and step < len(labels.query):
@@ -101,8 +101,9 @@ class TanhDecoder(Decoder):
 
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""
-        judged = torch.einsum("blw,lw->bl", torch.tanh(self.project(summaries)), labels.output)
-        return _biased(judged, labels)
+        projected = torch.tanh(self.project(summaries))
+        # Added up in float32: in bfloat16 logits of many labels would be equal.
+        return _biased((projected * labels.output.to(projected.dtype)).sum(-1, dtype=torch.float32), labels)
 
 
 class SharedDecoder(Decoder):
@@ -118,7 +119,8 @@ class SharedDecoder(Decoder):
         """(batch, labels) logits from (batch, labels, width) summaries."""
         for layer in self.layers:
             summaries = torch.relu(layer(summaries))
-        return self.last(summaries)[..., 0]
+        with torch.autocast(summaries.device.type, enabled=False):  # in bfloat16 logits of many labels would be equal
+            return self.last(summaries.to(self.last.weight.dtype))[..., 0]
 
 
 def _biased(logits: Tensor, labels: LabelVectors) -> Tensor:

@@ -44,12 +44,15 @@ class LabelEncoder(nn.Module):
 class LearnedLabels(LabelEncoder):
     """Query, output and bias are parameters of each label (SPEC 1.1)."""
 
-    def __init__(self, labels: int, width: int, *, output_width: int = 0) -> None:
+    def __init__(self, labels: int, width: int) -> None:
         super().__init__()
-        self.width, self.output_width = width, output_width or width
+        self.width = self.output_width = width
         self.query = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, width)))
-        self.output = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, self.output_width)))
+        self.output = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, width)))
         self.bias = nn.Parameter(torch.zeros(labels))
+        self.register_buffer("trained", torch.ones(labels, dtype=torch.bool))  # those left out of training are not scored
+
+    trained: Tensor
 
     def start_at(self, counts: np.ndarray, documents: int) -> None:
         """Let biases start at the log-odds of each label's share of the training documents."""
@@ -67,21 +70,17 @@ class Facts(NamedTuple):
     """What is known of the labels of a label set; nothing in here is trained."""
 
     sources: tuple[Tensor, ...]  # (labels, width) each: centroids of the names' words, node vectors
-    parents: Tensor  # (labels, labels) sparse, each row the mean over a label's parents
-    children: Tensor  # the same over its children
+    neighbours: tuple[Tensor, ...] = ()  # (labels, labels) sparse, the mean over parents and that over children, for graphs
 
     def to(self, device: torch.device) -> Facts:
         """The same on another device."""
-        return Facts(tuple(source.to(device) for source in self.sources), self.parents.to(device), self.children.to(device))
+        return Facts(*(tuple(tensor.to(device) for tensor in part) for part in self))
 
 
-def label_facts(sources: Sequence[np.ndarray], parents: csr_array) -> Facts:
-    """Facts from vectors per label and the matrix of parents (a 1 from each label to each of its parents)."""
-    return Facts(
-        tuple(torch.from_numpy(np.ascontiguousarray(source, dtype=np.float32)) for source in sources),
-        _mean_of(parents),
-        _mean_of(csr_array(parents.T)),
-    )
+def label_facts(sources: Sequence[np.ndarray], parents: csr_array | None) -> Facts:
+    """Facts from vectors per label and, for graphs, the matrix of parents (a 1 from each label to each of its parents)."""
+    tensors = tuple(torch.from_numpy(np.ascontiguousarray(source, dtype=np.float32)) for source in sources)
+    return Facts(tensors, () if parents is None else (_mean_of(parents), _mean_of(csr_array(parents.T))))
 
 
 class DescribedLabels(LabelEncoder):
@@ -155,7 +154,8 @@ class _GraphLayer(nn.Module):
     def forward(self, vectors: Tensor, facts: Facts) -> Tensor:
         total = self.own(vectors)
         if self.from_parents is not None and self.from_children is not None:
-            total = total + _mean(facts.parents, self.from_parents(vectors)) + _mean(facts.children, self.from_children(vectors))
+            parents, children = facts.neighbours
+            total = total + _mean(parents, self.from_parents(vectors)) + _mean(children, self.from_children(vectors))
         return torch.tanh(total)
 
 

@@ -78,4 +78,6 @@ class FirstToken(Attention):
 
     def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
         """(length,), 1 for the first token."""
-        return functional.one_hot(torch.zeros((), dtype=torch.long), states.shape[1]).to(states)
+        weights = states.new_zeros(states.shape[1])
+        weights[:1] = 1
+        return weights

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -24,10 +24,12 @@ from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.metrics import ndcg, r_precision
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
+from labelwise.network.label_encoders import LearnedLabels
 from labelwise.network.network import LabelNetwork
 from labelwise.progress import Progress
 from labelwise.settings import Range
 
+TOKENS = 1 << 16  # of a batch in prediction
 CHECKED = 64  # steps between looks at the loss: each look waits for the GPU
 
 
@@ -64,7 +66,7 @@ class TrainingSettings:
 
 
 class Epoch(NamedTuple):
-    """A line of history.jsonl."""
+    """What one epoch came to; a line of history.jsonl but for the speed, which no two runs share."""
 
     epoch: int
     loss: float
@@ -118,7 +120,11 @@ class Trainer:
         self.fingerprint = fingerprint or {}
         seen = torch.from_numpy(train.counts() > 0).to(device)
         self.weights = None if settings.unseen == "negatives" else seen.float()  # (labels,)
-        self.candidates = torch.nonzero(seen)[:, 0] if settings.unseen == "excluded" else None
+        learned = isinstance(network.label_encoder, LearnedLabels)  # one that is not trained has nothing to say
+        left_out = settings.unseen == "excluded" or (settings.unseen == "masked" and learned)
+        self.candidates = torch.nonzero(seen)[:, 0] if left_out else None
+        if isinstance(network.label_encoder, LearnedLabels) and left_out:
+            network.label_encoder.trained.copy_(seen)
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and give the history."""
@@ -164,17 +170,11 @@ class Trainer:
         """Adam's next step; the mean loss of the batch, still on the device."""
         self.optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
-        try:
-            for part in np.array_split(batch, min(self.settings.accumulate, len(batch))):
+        for part in np.array_split(batch, min(self.settings.accumulate, len(batch))):
+            with memory_advice(self.device, self.train.lengths[part]):
                 loss = self._loss(self.train, part) * (len(part) / len(batch))
                 loss.backward()  # type: ignore[no-untyped-call]
-                total += loss.detach()
-        except torch.OutOfMemoryError as error:
-            longest = int(self.train.lengths[batch].max())
-            raise LabelwiseError(
-                f"out of memory on {self.device} with {len(batch)} documents of up to {longest} tokens: lower training.batch or "
-                f"words.max_length, or raise training.accumulate ({str(error).splitlines()[0]})"
-            ) from None
+            total += loss.detach()
         if self.settings.clip_value:
             torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
         self.optimizer.step()
@@ -205,7 +205,7 @@ class Trainer:
         """Close an epoch: look at the development documents, remember the best weights."""
         state, begun = self.state, time.monotonic()
         dev = self._dev_scores() if self.dev is not None else {}
-        badness = (1 if self.settings.monitor == "loss" else -1) * dev.get(self.settings.monitor, math.inf)
+        badness = dev[self.settings.monitor] * (1 if self.settings.monitor == "loss" else -1) if dev else math.inf
         better = badness < state.best
         if better:
             state.best, state.waited = badness, 0
@@ -220,17 +220,17 @@ class Trainer:
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:
-        """Loss, RP@k and nDCG@k on the development documents, over all labels that are trained."""
+        """Loss, RP@k and nDCG@k on the development documents; over all labels, unless some are left out of training."""
         assert self.dev is not None
         self.network.eval()
         total, hits, gold, k = 0.0, [], [], self.dev.k
         labels, weights = self.network.label_encoder(self.candidates), self.weights
         if self.candidates is not None and weights is not None:
             weights = weights[self.candidates]
-        for rows in bucketed(self.dev.lengths, 4 * self.settings.batch, None):
+        for rows in prediction_batches(self.dev.lengths, self.settings):
             tokens, targets = self.dev.batch(rows)
             wanted = targets if self.candidates is None else targets[:, self.candidates]
-            with precision(self.settings, self.device):
+            with precision(self.settings, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 logits = self.network(tokens, labels=labels).float()
             total += float(binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum"))
             best = logits.topk(min(k, logits.shape[1]), dim=1).indices
@@ -239,10 +239,9 @@ class Trainer:
         found, count = np.concatenate(hits), np.concatenate(gold)
         some = count > 0  # measures are undefined for documents without a gold label
         entries = len(self.dev) * float(len(labels.query) if weights is None else weights.sum())
-        return {
-            "loss": total / entries,
-            "rp": float(r_precision(found[some], count[some], k).mean()),
-            "ndcg": float(ndcg(found[some], count[some], k).mean()),
+        ranked = {"rp": r_precision, "ndcg": ndcg} if some.any() else {}
+        return {"loss": total / entries} | {
+            name: float(measure(found[some], count[some], k).mean()) for name, measure in ranked.items()
         }
 
     def _task(self) -> str:
@@ -252,6 +251,12 @@ class Trainer:
         return f"epoch {self.state.epoch + 1} of at most {self.settings.epochs}{shown}"
 
     def _save(self) -> None:
+        """Write a checkpoint, unless the last step has spoilt the weights: then the one on disk is the last good one."""
+        if not all(torch.isfinite(parameter).all() for parameter in self.network.parameters()):
+            raise LabelwiseError(
+                f"weights that are not finite after epoch {self.state.epoch}: lower training.learning_rate or set "
+                "training.precision=float32; the last good checkpoint is kept for --resume"
+            )
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint)
 
@@ -263,12 +268,35 @@ def precision(settings: TrainingSettings, device: torch.device) -> AbstractConte
     return nullcontext()
 
 
+def prediction_batches(lengths: np.ndarray, settings: TrainingSettings) -> list[np.ndarray]:
+    """Rows in batches for prediction, longest first: larger than in training, but of a bounded number of tokens."""
+    rows = np.argsort(-lengths, kind="stable")
+    size, batches, start = max(1, 4 * settings.batch // settings.accumulate), [], 0
+    while start < len(rows):
+        count = max(1, min(size, TOKENS // max(1, int(lengths[rows[start]]))))
+        batches.append(rows[start : start + count])
+        start += count
+    return batches
+
+
+@contextmanager
+def memory_advice(device: torch.device, lengths: np.ndarray) -> Iterator[None]:
+    """Say what to lower when memory does not suffice."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise LabelwiseError(
+            f"out of memory on {device} with {len(lengths)} documents of up to {lengths.max()} tokens: lower training.batch or "
+            f"words.max_length, or raise training.accumulate ({str(error).splitlines()[0]})"
+        ) from None
+
+
 def choose_device(name: str) -> torch.device:
     """auto takes CUDA, then MPS, then the CPU; a device that is not there is an error."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        return torch.device(next(kind for kind in there if there[kind]))
+    name = next(kind for kind in there if there[kind]) if name == "auto" else name
     if not there.get(name.partition(":")[0], False):
         known = ", ".join(kind for kind in there if there[kind])
         raise BadSettings(f"device {name!r} is not to be had here (there is: {known}); use device=auto")
-    return torch.device(name)
+    found = torch.device(name)
+    return found if found.type == "cpu" or found.index is not None else torch.device(name, 0)
