@@ -314,7 +314,7 @@ def _floor(lines: list[dict[str, Any]]) -> list[str]:
 
 def _plainly(title: str, *keys: str) -> Any:
     def show(lines: list[dict[str, Any]]) -> list[str]:
-        rows = [tuple(line.get(key, "not run") for key in keys) for line in lines]
+        rows = [tuple(line.get(key, "–") for key in keys) for line in lines]
         return [f"## {title}", table([key.replace("_", " ") for key in keys], rows), ""]
 
     return show
@@ -340,13 +340,14 @@ SECTIONS = {
     "trees": _trees,
     "trees-floor": _floor,
     "trees-scale": _plainly(
-        "How training grows: one 16-ary tree, 1–5-grams, features included",
+        "How training grows: one 16-ary tree, 1–5-grams, features included; the largest ran beside other work",
         "documents",
         "labels",
         "words",
         "seconds",
         "peak_gib",
         "before_gib",
+        "anonymous_gib",
         "documents_per_second_from_text",
     ),
     "machine": _plainly("Memory and arithmetic of the machine", "method", "read_gb_s", "copy_gb_s", "add_gb_s", "gflops"),
