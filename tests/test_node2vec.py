@@ -113,7 +113,7 @@ def test_random_labels_are_drawn_by_their_count_to_the_power_three_quarters():
 
 def test_only_the_largest_connected_part_is_walked():
     labels = cliques()
-    links, nodes = module._largest_part(labels)
+    links, nodes = module._largest_part(labels, root=False)
     assert [labels[node].id for node in nodes] == [label.id for label in labels if label.id[0] != "z"]
     assert links.nnz == Hierarchy(labels).neighbours(root=False).nnz
     assert not links.diagonal().any()
