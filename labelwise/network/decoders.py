@@ -6,6 +6,7 @@ chunk by label chunk and make the summaries again in the backward pass: memory d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from labelwise.network.reading import Attention, LabelAttention
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # numbers of one chunk's widest tensor
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, ABC):
     """Label-wise reading of states to logits."""
 
     widest: int  # of the vectors per document and label that judging makes
@@ -44,9 +45,9 @@ class Decoder(nn.Module):
                 pieces.append(chunk(keys, states, *parts))
         return torch.cat(pieces, dim=1)
 
+    @abstractmethod
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""
-        raise NotImplementedError
 
     def loss(
         self,

@@ -5,6 +5,7 @@ Described labels hold no parameter per label, so labels added after training are
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -30,15 +31,15 @@ class LabelVectors(NamedTuple):
         return LabelVectors(self.query[places], self.output[places], None if self.bias is None else self.bias[places])
 
 
-class LabelEncoder(nn.Module):
+class LabelEncoder(nn.Module, ABC):
     """Labels to vectors."""
 
     width: int  # of queries
     output_width: int
 
+    @abstractmethod
     def forward(self, candidates: Tensor | None = None) -> LabelVectors:
         """The vectors of all labels, or of the columns asked for."""
-        raise NotImplementedError
 
 
 class LearnedLabels(LabelEncoder):

@@ -5,6 +5,8 @@ Padding is never looked at: all of these go by the lengths of the documents.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -14,24 +16,24 @@ from labelwise.network.label_encoders import dense
 from labelwise.network.token_encoders import mask_of
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, ABC):
     """A way for labels to read states."""
 
     def keys(self, states: Tensor) -> Tensor:
         """(batch, length, key width), what queries are compared with."""
         return states
 
+    @abstractmethod
     def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
         """(batch, labels), output vector times what the label reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
         """(batch, labels, width), what each label reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
         """(length,), how much one label looks at each token of one document."""
-        raise NotImplementedError
 
 
 class LabelAttention(Attention):

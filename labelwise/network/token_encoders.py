@@ -5,6 +5,7 @@ The layers, dropouts and first values are those of SPEC 1.0: channels are droppe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,14 +26,14 @@ class Tokens(NamedTuple):
         return mask_of(self.lengths, self.numbers)[..., None]
 
 
-class TokenEncoder(nn.Module):
+class TokenEncoder(nn.Module, ABC):
     """Tokens to (batch, length, width) states, zero beyond the end of a document."""
 
     width: int
 
+    @abstractmethod
     def forward(self, tokens: Tokens) -> Tensor:
         """Encode a batch."""
-        raise NotImplementedError
 
 
 class WordInputs(nn.Module):
