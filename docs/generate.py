@@ -376,6 +376,7 @@ SECTIONS = {
         "corpus",
         "method",
         "labels",
+        "documents",
         "documents_per_second",
     ),
     "train-step": _plainly(
