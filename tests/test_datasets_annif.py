@@ -42,7 +42,7 @@ def vocabulary(write) -> Path:
     [
         ("subjects.tsv", SUBJECTS),
         ("subjects.tsv", "\ufeff" + SUBJECTS.replace("<", "").replace(">", "").replace("\n", "\r\n")),
-        ("subjects.tsv.gz", gzip.compress(SUBJECTS.encode())),
+        ("subjects.tsv.gz", gzip.compress(SUBJECTS.encode(), mtime=0)),
         ("subjects.csv", f"uri,label_fi,label_en,notation\n{FROG},sammakot,frogs,\n<{POND}>,,ponds,42.1\n{REED},,Reeds,\n"),
     ],
 )
