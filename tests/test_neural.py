@@ -43,6 +43,19 @@ def test_pretrained_vectors_are_read_and_kept_in_the_model(tmp_path, splits):
     assert np.array_equal(load(tmp_path / "model").predict(splits.test).dense(), model.predict(splits.test).dense())
 
 
+@pytest.mark.filterwarnings("ignore:.*no word with a vector")
+@pytest.mark.parametrize("name", ["cnn-lwan", "dc-bigru-lwan"])
+def test_vectors_of_words_are_trained_where_asked_and_are_part_of_the_model(tmp_path, splits, name):
+    write_vectors(tmp_path / "v.txt")
+    settings = f"words.vectors={tmp_path / 'v.txt'}", "words.train=true", "encoder.units=8"
+    model = method(name, *settings).fit(splits.train)
+    first = model._fitted.vectors.vectors
+    trained = model._fitted.network.token_encoder.inputs.vectors
+    assert not np.array_equal(first, trained.detach().numpy())
+    model.save(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").predict(splits.test).dense(), model.predict(splits.test).dense())
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

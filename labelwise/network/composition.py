@@ -33,6 +33,8 @@ class WordSettings:
     """Vector of a word that a file has not: that of the word "unknown" (the mean without it), zeros, the mean, or a constant."""
     complete: bool = False
     """Words of the training texts that a file has not get a vector made from the words around them."""
+    train: bool = False
+    """Let training change the vectors of words; the paper leaves them as they are. Label vectors are made from the first ones."""
     max_length: Annotated[int, Range(1, 1_000_000, log=True)] = 2000
     """Tokens of a document that are read."""
     newlines: bool = True
@@ -153,7 +155,7 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
     recurrent = given.kind == "recurrent"
     sources = [{"centroid": width, "nodes": node_width}[source] for source in parts.sources]
     units = given.units or _units(parts, recurrent, sum(sources)) // (2 if recurrent else 1)
-    inputs = WordInputs(vectors, given.dropout, given.word_dropout)
+    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train)
     tokens: TokenEncoder = (
         RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
         if recurrent

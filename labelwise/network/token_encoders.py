@@ -37,16 +37,21 @@ class TokenEncoder(nn.Module, ABC):
 
 
 class WordInputs(nn.Module):
-    """Frozen word vectors, with channels and words dropped in training (SPEC 1.0.1, 1.0.2)."""
+    """Word vectors, frozen unless they are to be trained, with channels and words dropped in training (SPEC 1.0.1, 1.0.2)."""
 
-    def __init__(self, vectors: Tensor, dropout: float, word_dropout: float) -> None:
+    vectors: Tensor
+
+    def __init__(self, vectors: Tensor, dropout: float, word_dropout: float, *, train: bool = False) -> None:
         super().__init__()
-        self.register_buffer("vectors", vectors, persistent=False)
+        if train:
+            self.vectors = nn.Parameter(vectors.clone())
+        else:
+            self.register_buffer("vectors", vectors, persistent=False)
         self.width, self.dropout, self.word_dropout = vectors.shape[1], dropout, word_dropout
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) vectors of the words."""
-        found = spatial_dropout(functional.embedding(tokens.numbers, self.vectors), self.dropout, self.training)  # type: ignore[arg-type]
+        found = spatial_dropout(functional.embedding(tokens.numbers, self.vectors), self.dropout, self.training)
         if self.training and self.word_dropout > 0:
             found = found * functional.dropout(torch.ones_like(found[..., :1]), self.word_dropout)
         return found
