@@ -186,20 +186,23 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, longest, share
 
 
 @needs_kernels
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, monkeypatch):
+def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, weighted, monkeypatch):
     from labelwise.network import attention_cuda
 
     device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
-    monkeypatch.setattr(attention, "_sweep", partial(attention_cuda.sweep, dtype=dtype))
-    *inputs, lengths = draw([9, 0, 1, 5], labels=150, key_width=96, width=96 if shared else 72, dtype=dtype)
-    inputs = [x.detach().to(device).requires_grad_() for x in (*inputs, torch.randn(150))]
+    monkeypatch.setattr(attention, "_loss_in_tiles", partial(attention_cuda.loss_and_gradients, dtype=dtype))
+    *inputs, lengths = draw([9, 0, 1, 5, *[2] * 15], labels=150, key_width=96, width=96 if shared else 72, dtype=dtype)
+    inputs = [x.detach().to(device).requires_grad_() for x in (*inputs, 12 * torch.randn(150))]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     if shared:
         inputs[1], exact[1] = inputs[0], exact[0]
-    targets = (torch.rand(4, 150) < 0.1).float().to(device)
-    ours = attend_loss(*inputs, lengths, targets)
-    theirs = binary_cross_entropy_with_logits(plain(*exact[:4], lengths) + exact[4], targets.double())
+    targets = (torch.rand(19, 150) < 0.1).float().to(device)
+    weights = (torch.rand(150) < 0.7).float().to(device) if weighted else None
+    ours = attend_loss(*inputs, lengths, targets, weights)
+    losses = binary_cross_entropy_with_logits(plain(*exact[:4], lengths) + exact[4], targets.double(), reduction="none")
+    theirs = losses.mean() if weights is None else (losses * weights).sum() / (19 * weights.sum())
     found, expected = gradients(3 * ours, inputs[shared:]), gradients(3 * theirs, exact[shared:])
     for one, other in zip((ours, *found), (theirs, *expected), strict=True):
         assert (one - other).norm() <= allowed * other.norm()

@@ -57,10 +57,8 @@ def attend_loss(
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
     kernels = keys.is_cuda and _for_kernels(keys, query, lengths)
     if torch.is_grad_enabled() and (kernels or keys.device.type == "cpu"):
-        share = torch.ones_like(bias) if weights is None else weights
-        share = share / (share.sum() * len(targets))
         inputs = _aligned(keys, values, query, output) if kernels else (keys, values, query, output)
-        return _AttendLoss.apply(*inputs, bias, lengths, targets, share)  # type: ignore[no-untyped-call]
+        return _AttendLoss.apply(*inputs, bias, lengths, targets, weights)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
     loss = binary_cross_entropy_with_logits(logits, targets.to(logits), weights)
     return loss if weights is None else loss / weights.mean()
@@ -157,37 +155,59 @@ class _AttendLoss(torch.autograd.Function):
         bias: Tensor,
         lengths: Tensor,
         targets: Tensor,
-        share: Tensor,
+        weights: Tensor | None,
     ) -> Tensor:
-        loss, bias_gradient = bias.new_zeros((), dtype=torch.float64), torch.zeros_like(bias)
-
-        def upstream(logits: Tensor, rows: slice, columns: slice) -> Tensor:
-            logits = logits + bias[columns]
-            target = targets[rows, columns].to(logits)
-            loss.add_(binary_cross_entropy_with_logits(logits, target, share[columns], reduction="sum"))
-            arriving = (logits.sigmoid_() - target) * share[columns]
-            bias_gradient[columns] += arriving.sum(0)
-            return arriving
-
-        sweep = _sweep_with_kernels if keys.is_cuda else _sweep
-        _, gradients = sweep((keys, values, query, output), lengths, ctx.needs_input_grad[:4], upstream)
-        ctx.save_for_backward(*gradients, bias_gradient)
-        return loss.to(bias.dtype)
+        find = _loss_with_kernels if keys.is_cuda else _loss_in_tiles
+        inputs = keys, values, query, output
+        loss, gradients = find(inputs, bias, lengths, targets, weights, ctx.needs_input_grad[:4])
+        ctx.save_for_backward(*gradients)
+        return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = (None if gradient is None else gradient * arriving for gradient in ctx.saved_tensors)
+        gradients = ctx.saved_tensors
+        torch._foreach_mul_([gradient for gradient in gradients if gradient is not None], arriving)
         return *gradients, None, None, None
 
 
-def _sweep_with_kernels(
-    inputs: Sequence[Tensor], lengths: Tensor, needed: Sequence[bool], upstream: Upstream
+def _loss_in_tiles(
+    inputs: Sequence[Tensor],
+    bias: Tensor,
+    lengths: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    needed: Sequence[bool],
 ) -> tuple[Tensor, list[Tensor | None]]:
-    from labelwise.network.attention_cuda import sweep
+    """The loss, and the gradients of those inputs that need one and of the bias."""
+    share = torch.ones_like(bias) if weights is None else weights
+    share = share / (share.sum() * len(targets))
+    loss, by_bias = bias.new_zeros((), dtype=torch.float64), torch.zeros_like(bias)
+
+    def upstream(logits: Tensor, rows: slice, columns: slice) -> Tensor:
+        logits = logits + bias[columns]
+        target = targets[rows, columns].to(logits)
+        loss.add_(binary_cross_entropy_with_logits(logits, target, share[columns], reduction="sum"))
+        arriving = (logits.sigmoid_() - target) * share[columns]
+        by_bias[columns] += arriving.sum(0)
+        return arriving
+
+    _, gradients = _sweep(inputs, lengths, needed, upstream)
+    return loss.to(bias.dtype), [*gradients, by_bias]
+
+
+def _loss_with_kernels(
+    inputs: Sequence[Tensor],
+    bias: Tensor,
+    lengths: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    needed: Sequence[bool],
+) -> tuple[Tensor, list[Tensor | None]]:
+    from labelwise.network.attention_cuda import loss_and_gradients
 
     with torch.cuda.device(inputs[0].device), torch.autocast("cuda", enabled=False):
-        return sweep(inputs, lengths, needed, upstream, torch.bfloat16)
+        return loss_and_gradients(inputs, bias, lengths, targets, weights, needed, torch.bfloat16)
 
 
 def _sweep(

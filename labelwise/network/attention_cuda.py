@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from labelwise.network.attention import Upstream, pack, real_words, unpack
+from labelwise.network.attention import pack, real_words, unpack
 
 LABELS, STEP = 128, 64  # labels of a block, and the part of the width that is multiplied at a time
 FORWARD = {  # by whether values are keys
@@ -30,7 +30,8 @@ BACKWARD = {
     False: {"WORDS": 128, "num_warps": 4, "num_stages": 3},
 }
 NEIGHBOURS = 4  # documents that go through the labels together
-SCRATCH = 144 * 2**20  # bytes for the gradients of scores and worth
+DOCUMENTS = 16  # whose loss is computed at once
+SCRATCH = 120 * 2**20  # bytes for the gradients of scores and worth
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -85,15 +86,33 @@ class AttendCuda(torch.autograd.Function):
         )
 
 
-def sweep(
-    inputs: Sequence[Tensor], lengths: Tensor, needed: Sequence[bool], upstream: Upstream, dtype: torch.dtype
+def loss_and_gradients(
+    inputs: Sequence[Tensor],
+    bias: Tensor,
+    lengths: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    needed: Sequence[bool],
+    dtype: torch.dtype,
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """The logits, and the gradients of those inputs that need one, once `upstream` has told that of the logits."""
+    """What `attend_loss` gives, and the gradients of those inputs that need one and of the bias."""
     kept = _Kept((*needed, False, False))
     keys, values, query, output = inputs
     logits = AttendCuda.forward(kept, keys, values, query, output, lengths, dtype)
-    gradients = AttendCuda.backward(kept, upstream(logits, slice(None), slice(None)))
-    return logits, list(gradients[:4])
+    loss, arriving, by_bias = _cross_entropy(logits, bias, targets.contiguous(), weights)
+    return loss, [*AttendCuda.backward(kept, arriving)[:4], by_bias]
+
+
+def _cross_entropy(logits: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean loss of logits plus bias, its gradients by the logits and by the bias, in one launch."""
+    documents, labels = logits.shape
+    slopes, by_bias = torch.empty_like(logits), torch.empty_like(bias)
+    blocks = triton.cdiv(labels, LABELS)
+    losses = logits.new_empty(blocks)
+    share = None if weights is None else weights / (weights.sum() * documents)
+    sizes = (documents, labels, 1 / (documents * labels), LABELS, DOCUMENTS)
+    _judge[(blocks,)](logits, bias, targets, share, slopes, by_bias, losses, *sizes)
+    return losses.sum(), slopes, by_bias
 
 
 class _Kept:
@@ -292,3 +311,44 @@ def _backward(  # type: ignore[no-untyped-def]
         worth = _product(values, output, word, label, width, STEP)
     logit = tl.load(logits + place, mask=known, other=0.0)
     tl.store(slopes + here, (weights * (worth - logit[None, :])).to(keys.dtype), mask=row < end)
+
+
+@triton.jit
+def _judge(  # type: ignore[no-untyped-def]
+    logits,
+    bias,
+    targets,
+    share,
+    slopes,
+    by_bias,
+    losses,
+    documents,
+    labels,
+    scale,
+    LABELS: tl.constexpr,
+    DOCUMENTS: tl.constexpr,
+):
+    label = tl.program_id(0) * LABELS + tl.arange(0, LABELS)
+    known = label < labels
+    shift = tl.load(bias + label, mask=known, other=0.0)
+    counts = tl.zeros((LABELS,), tl.float32) + scale
+    if share is not None:
+        counts = tl.load(share + label, mask=known, other=0.0)
+    loss = tl.zeros((LABELS,), tl.float32)
+    by_label = tl.zeros((LABELS,), tl.float32)
+    for first in range(0, documents, DOCUMENTS):
+        document = first + tl.arange(0, DOCUMENTS)
+        real = (document < documents)[:, None] & known[None, :]
+        place = document[:, None] * labels + label[None, :]
+        logit = tl.load(logits + place, mask=real, other=0.0) + shift[None, :]
+        target = tl.load(targets + place, mask=real, other=0.0).to(tl.float32)
+        small = tl.exp(-tl.abs(logit))
+        # log(1 + x), whose digits would be lost next to the 1
+        rest = tl.where(small < 1e-3, small - small * small / 2, tl.log(1 + small))
+        loss += tl.sum(tl.where(real, tl.maximum(logit, 0.0) - logit * target + rest, 0.0), 0)
+        chance = tl.where(logit >= 0, 1.0, small) / (1 + small)
+        slope = tl.where(real, (chance - target) * counts[None, :], 0.0)
+        tl.store(slopes + place, slope, mask=real)
+        by_label += tl.sum(slope, 0)
+    tl.store(by_bias + label, by_label, mask=known)
+    tl.store(losses + tl.program_id(0), tl.sum(loss * counts, 0))
