@@ -39,7 +39,9 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
         warnings.simplefilter("ignore")
         splits = labelwise.read_corpus(corpus)
         with stopwatch() as fitting:
-            model = make_method(name, settings).fit(splits.train, splits.dev)
+            model = make_method(name, settings)
+            model.work = given.work  # type: ignore[attr-defined]
+            model.fit(splits.train, splits.dev)
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic")
     history = model.history  # type: ignore[attr-defined]
@@ -71,6 +73,7 @@ if __name__ == "__main__":
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--work", type=Path, help="folder for checkpoints: the same command goes on where a killed one stopped")
     parser.add_argument("--suffix", default="", help="what tells these settings apart in the tables")
     given = parser.parse_args()
     if given.data is None:

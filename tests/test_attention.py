@@ -26,10 +26,9 @@ def plain(keys, values, query, output, lengths):
     return torch.stack(rows)
 
 
-def plain_loss(keys, values, query, output, bias, lengths, targets, weights):
+def plain_loss(keys, values, query, output, bias, lengths, targets):
     logits = plain(keys, values, query, output, lengths) + bias
-    losses = binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    return losses.mean() if weights is None else (losses * weights).sum() / weights.expand_as(losses).sum()
+    return binary_cross_entropy_with_logits(logits, targets)
 
 
 def draw(lengths, labels=5, key_width=3, width=4, longest=None, dtype=torch.float64, seed=0):
@@ -80,18 +79,16 @@ def test_the_gradient_is_the_numerical_one():
 
 
 @pytest.mark.usefixtures("tile")
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_loss_in_one_pass_is_the_plain_loss(weighted):
+def test_the_loss_in_one_pass_is_the_plain_loss():
     *inputs, lengths = draw([4, 0, 1, 7, 2], labels=8)
     bias = torch.randn(8, dtype=torch.float64, requires_grad=True)
     targets = (torch.arange(40).view(5, 8) % 3 == 0).double()
-    weights = torch.tensor([1.0, 0, 1, 2, 0, 0, 1, 3], dtype=torch.float64) if weighted else None
-    ours = attend_loss(*inputs, bias, lengths, targets, weights) * 7
-    theirs = plain_loss(*inputs, bias, lengths, targets, weights) * 7
+    ours = attend_loss(*inputs, bias, lengths, targets) * 7
+    theirs = plain_loss(*inputs, bias, lengths, targets) * 7
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(gradients(ours, [*inputs, bias]), gradients(theirs, [*inputs, bias]))
     with torch.no_grad():
-        torch.testing.assert_close(attend_loss(*inputs, bias, lengths, targets, weights) * 7, theirs)
+        torch.testing.assert_close(attend_loss(*inputs, bias, lengths, targets) * 7, theirs)
 
 
 def test_a_document_without_words_has_logits_0_and_no_gradient():
@@ -186,9 +183,8 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, longest, share
 
 
 @needs_kernels
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, weighted, monkeypatch):
+def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, monkeypatch):
     from labelwise.network import attention_cuda
 
     device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
@@ -199,10 +195,7 @@ def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, weighted, mon
     if shared:
         inputs[1], exact[1] = inputs[0], exact[0]
     targets = (torch.rand(19, 150) < 0.1).float().to(device)
-    weights = (torch.rand(150) < 0.7).float().to(device) if weighted else None
-    ours = attend_loss(*inputs, lengths, targets, weights)
-    losses = binary_cross_entropy_with_logits(plain(*exact[:4], lengths) + exact[4], targets.double(), reduction="none")
-    theirs = losses.mean() if weights is None else (losses * weights).sum() / (19 * weights.sum())
+    ours, theirs = attend_loss(*inputs, lengths, targets), plain_loss(*exact, lengths, targets.double())
     found, expected = gradients(3 * ours, inputs[shared:]), gradients(3 * theirs, exact[shared:])
     for one, other in zip((ours, *found), (theirs, *expected), strict=True):
         assert (one - other).norm() <= allowed * other.norm()

@@ -21,7 +21,8 @@ from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.network.batches import Examples, bucketed
-from labelwise.network.training import TrainingSettings, choose_device, prediction_batches
+from labelwise.network.composition import build
+from labelwise.network.training import Trainer, TrainingSettings, choose_device, prediction_batches
 from labelwise.registry import make_method
 from labelwise.settings import override
 
@@ -106,6 +107,28 @@ def test_training_stops_after_patience_and_goes_back_to_the_best_epoch(world, mo
     assert np.array_equal(again.predict(world.test).dense(), model.predict(world.test).dense())
 
 
+@pytest.mark.parametrize("dev", [True, False], ids=["best epoch", "last epoch"])
+def test_a_running_mean_of_the_weights_is_what_is_kept(world, dev, monkeypatch):
+    seen = []
+    step = Trainer._step
+    monkeypatch.setattr(Trainer, "_step", lambda self, rows: (step(self, rows), seen.append(self.weights[0].detach().clone()))[0])
+    # With a patience of one epoch and a step far too large, the best epoch of two is the first.
+    settings = (
+        "training.average=0.6",
+        "training.epochs=2",
+        *(["training.patience=1", "training.learning_rate=0.1"] if dev else []),
+    )
+    model = method("bigru-lwan", *settings).fit(world.train, world.dev if dev else None)
+    steps = len(seen) // 2 if dev and not model.history[-1]["best"] else len(seen)
+    torch.manual_seed(1)
+    mean = build(model.settings, torch.from_numpy(model._fitted.vectors.vectors), len(world.labels)).token_encoder.layers[0]
+    mean = mean.weight_ih_l0.detach()
+    for number, weights in enumerate(seen[:steps]):
+        old = min(0.6, (1 + number) / (10 + number))
+        mean = old * mean + (1 - old) * weights
+    torch.testing.assert_close(model._fitted.network.token_encoder.layers[0].weight_ih_l0.detach(), mean)
+
+
 def test_steps_in_parts_are_the_same_steps(world):
     settings = ("encoder.dropout=0", "training.epochs=2")
     whole, parts = (method("bigru-lwan", *settings, f"training.accumulate={n}").fit(world.train) for n in (1, 3))
@@ -144,7 +167,11 @@ def test_gold_of_dev_and_test_changes_nothing_but_when_training_stops(world):
 
 
 def command(folder, out, *more):
-    settings = [part for setting in (*QUICK, "training.epochs=4", "training.checkpoint_minutes=0") for part in ("--set", setting)]
+    settings = [
+        part
+        for setting in (*QUICK, "training.epochs=4", "training.checkpoint_minutes=0", "training.average=0.9")
+        for part in ("--set", setting)
+    ]
     words = [sys.executable, "-m", "labelwise", "train", "gnc-bigru-lwan", "--on", str(folder), "--out", str(out), *settings]
     return [*words, "--set", "labels.nodes.walks=1", "--set", "labels.nodes.width=4", *more]
 

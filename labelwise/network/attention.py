@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import binary_cross_entropy_with_logits, pad
+from torch.nn import functional
+from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.checkpoint import checkpoint
 
 TILE = 1024  # words and labels worked on at once: a score and a value for each pair, 8 MB, stay in cache
@@ -52,16 +53,14 @@ def attend_loss(
     bias: Tensor,
     lengths: Tensor,
     targets: Tensor,
-    weights: Tensor | None = None,
 ) -> Tensor:
-    """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels), weighted by label."""
+    """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels)."""
     kernels = keys.is_cuda and _for_kernels(keys, query, lengths)
     if torch.is_grad_enabled() and (kernels or keys.device.type == "cpu"):
         inputs = _aligned(keys, values, query, output) if kernels else (keys, values, query, output)
-        return _AttendLoss.apply(*inputs, bias, lengths, targets, weights)  # type: ignore[no-untyped-call]
+        return _AttendLoss.apply(*inputs, bias, lengths, targets)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
-    loss = binary_cross_entropy_with_logits(logits, targets.to(logits), weights)
-    return loss if weights is None else loss / weights.mean()
+    return binary_cross_entropy_with_logits(logits, targets.to(logits))
 
 
 def attention_weights(keys: Tensor, query: Tensor, length: int) -> Tensor:
@@ -84,7 +83,7 @@ def _has_kernels(device: torch.device) -> bool:
 
 def _aligned(keys: Tensor, values: Tensor, query: Tensor, output: Tensor) -> list[Tensor]:
     """The same with zero columns, so that rows start at multiples of 16 bytes in bfloat16; values that are keys stay so."""
-    wide = [pad(x, (0, -x.shape[-1] % 8)) if x.shape[-1] % 8 else x for x in (keys, values, query, output)]
+    wide = [functional.pad(x, (0, -x.shape[-1] % 8)) if x.shape[-1] % 8 else x for x in (keys, values, query, output)]
     if values is keys:
         wide[1] = wide[0]
     return wide
@@ -111,9 +110,12 @@ def _attend_in_chunks(keys: Tensor, values: Tensor, query: Tensor, output: Tenso
 
 def real_words(lengths: Tensor, longest: int) -> tuple[Tensor | None, Tensor]:
     """Places of the real words among batch × length, None if all are, and where documents start and end among the real words."""
-    real = np.arange(longest) < lengths.cpu().numpy()[:, None]  # (batch, length), False at padding
-    ends = torch.from_numpy(np.append(0, real.sum(1).cumsum()).astype(np.int32))
-    return None if real.all() else torch.from_numpy(np.flatnonzero(real).astype(np.int32)), ends
+    counts = lengths.cpu().clamp(max=longest)
+    ends = functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+    if int(ends[-1]) == counts.numel() * longest:
+        return None, ends
+    real = np.arange(longest) < counts.numpy()[:, None]  # (batch, length), False at padding
+    return torch.from_numpy(np.flatnonzero(real).astype(np.int32)), ends
 
 
 def pack(padded: Tensor, places: Tensor | None) -> Tensor:
@@ -155,11 +157,10 @@ class _AttendLoss(torch.autograd.Function):
         bias: Tensor,
         lengths: Tensor,
         targets: Tensor,
-        weights: Tensor | None,
     ) -> Tensor:
         find = _loss_with_kernels if keys.is_cuda else _loss_in_tiles
         inputs = keys, values, query, output
-        loss, gradients = find(inputs, bias, lengths, targets, weights, ctx.needs_input_grad[:4])
+        loss, gradients = find(inputs, bias, lengths, targets, ctx.needs_input_grad[:4])
         ctx.save_for_backward(*gradients)
         return loss
 
@@ -168,27 +169,21 @@ class _AttendLoss(torch.autograd.Function):
     def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
         gradients = ctx.saved_tensors
         torch._foreach_mul_([gradient for gradient in gradients if gradient is not None], arriving)
-        return *gradients, None, None, None
+        return *gradients, None, None
 
 
 def _loss_in_tiles(
-    inputs: Sequence[Tensor],
-    bias: Tensor,
-    lengths: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
-    needed: Sequence[bool],
+    inputs: Sequence[Tensor], bias: Tensor, lengths: Tensor, targets: Tensor, needed: Sequence[bool]
 ) -> tuple[Tensor, list[Tensor | None]]:
     """The loss, and the gradients of those inputs that need one and of the bias."""
-    share = torch.ones_like(bias) if weights is None else weights
-    share = share / (share.sum() * len(targets))
+    share = 1 / max(1, targets.numel())
     loss, by_bias = bias.new_zeros((), dtype=torch.float64), torch.zeros_like(bias)
 
     def upstream(logits: Tensor, rows: slice, columns: slice) -> Tensor:
         logits = logits + bias[columns]
         target = targets[rows, columns].to(logits)
-        loss.add_(binary_cross_entropy_with_logits(logits, target, share[columns], reduction="sum"))
-        arriving = (logits.sigmoid_() - target) * share[columns]
+        loss.add_(binary_cross_entropy_with_logits(logits, target, reduction="sum"), alpha=share)
+        arriving = (logits.sigmoid_() - target) * share
         by_bias[columns] += arriving.sum(0)
         return arriving
 
@@ -197,17 +192,12 @@ def _loss_in_tiles(
 
 
 def _loss_with_kernels(
-    inputs: Sequence[Tensor],
-    bias: Tensor,
-    lengths: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
-    needed: Sequence[bool],
+    inputs: Sequence[Tensor], bias: Tensor, lengths: Tensor, targets: Tensor, needed: Sequence[bool]
 ) -> tuple[Tensor, list[Tensor | None]]:
     from labelwise.network.attention_cuda import loss_and_gradients
 
     with torch.cuda.device(inputs[0].device), torch.autocast("cuda", enabled=False):
-        return loss_and_gradients(inputs, bias, lengths, targets, weights, needed, torch.bfloat16)
+        return loss_and_gradients(inputs, bias, lengths, targets, needed, torch.bfloat16)
 
 
 def _sweep(

@@ -31,7 +31,7 @@ BACKWARD = {
 }
 NEIGHBOURS = 4  # documents that go through the labels together
 DOCUMENTS = 16  # whose loss is computed at once
-SCRATCH = 120 * 2**20  # bytes for the gradients of scores and worth
+SCRATCH = 136 * 2**20  # bytes for the gradients of scores and worth
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -91,7 +91,6 @@ def loss_and_gradients(
     bias: Tensor,
     lengths: Tensor,
     targets: Tensor,
-    weights: Tensor | None,
     needed: Sequence[bool],
     dtype: torch.dtype,
 ) -> tuple[Tensor, list[Tensor | None]]:
@@ -99,19 +98,18 @@ def loss_and_gradients(
     kept = _Kept((*needed, False, False))
     keys, values, query, output = inputs
     logits = AttendCuda.forward(kept, keys, values, query, output, lengths, dtype)
-    loss, arriving, by_bias = _cross_entropy(logits, bias, targets.contiguous(), weights)
+    loss, arriving, by_bias = _cross_entropy(logits, bias, targets.contiguous())
     return loss, [*AttendCuda.backward(kept, arriving)[:4], by_bias]
 
 
-def _cross_entropy(logits: Tensor, bias: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _cross_entropy(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The mean loss of logits plus bias, its gradients by the logits and by the bias, in one launch."""
     documents, labels = logits.shape
     slopes, by_bias = torch.empty_like(logits), torch.empty_like(bias)
     blocks = triton.cdiv(labels, LABELS)
     losses = logits.new_empty(blocks)
-    share = None if weights is None else weights / (weights.sum() * documents)
     sizes = (documents, labels, 1 / (documents * labels), LABELS, DOCUMENTS)
-    _judge[(blocks,)](logits, bias, targets, share, slopes, by_bias, losses, *sizes)
+    _judge[(blocks,)](logits, bias, targets, slopes, by_bias, losses, *sizes)
     return losses.sum(), slopes, by_bias
 
 
@@ -167,18 +165,16 @@ def _empty(inputs: list[Tensor], needed: Sequence[bool], rounded: bool) -> list[
 def _sent(places: Tensor | None, ends: Tensor, near: Tensor) -> tuple[Tensor | None, Tensor]:
     """Both on the GPU, in one transfer that does not wait for what the GPU still has to do."""
     if places is None:
-        longest = near.shape[1]
-        return None, torch.arange(0, len(near) * longest + 1, longest, dtype=ends.dtype, device=near.device)
+        return None, ends.to(near.device, non_blocking=True)
     sent = torch.cat([ends, places]).to(near.device, non_blocking=True)
     return sent[len(ends) :], sent[: len(ends)]
 
 
 def _in_blocks(labels: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     """(1 or 2, rows, width) with zeros at the end: cuBLAS is slow where a size is no multiple of 8."""
-    blocks = labels[0].new_zeros(len(labels), rows, labels[0].shape[1], dtype=dtype)
-    for block, label in zip(blocks, labels, strict=True):
-        block[: len(label)] = label
-    return blocks
+    count, width = labels[0].shape
+    gap = labels[0].new_zeros(rows - count, width, dtype=dtype)
+    return torch.cat([part for label in labels for part in (label.to(dtype), gap)]).view(-1, rows, width)
 
 
 def _described(words: list[Tensor], labels: list[Tensor], block: int) -> list[Any]:
@@ -318,7 +314,6 @@ def _judge(  # type: ignore[no-untyped-def]
     logits,
     bias,
     targets,
-    share,
     slopes,
     by_bias,
     losses,
@@ -331,9 +326,6 @@ def _judge(  # type: ignore[no-untyped-def]
     label = tl.program_id(0) * LABELS + tl.arange(0, LABELS)
     known = label < labels
     shift = tl.load(bias + label, mask=known, other=0.0)
-    counts = tl.zeros((LABELS,), tl.float32) + scale
-    if share is not None:
-        counts = tl.load(share + label, mask=known, other=0.0)
     loss = tl.zeros((LABELS,), tl.float32)
     by_label = tl.zeros((LABELS,), tl.float32)
     for first in range(0, documents, DOCUMENTS):
@@ -347,8 +339,8 @@ def _judge(  # type: ignore[no-untyped-def]
         rest = tl.where(small < 1e-3, small - small * small / 2, tl.log(1 + small))
         loss += tl.sum(tl.where(real, tl.maximum(logit, 0.0) - logit * target + rest, 0.0), 0)
         chance = tl.where(logit >= 0, 1.0, small) / (1 + small)
-        slope = tl.where(real, (chance - target) * counts[None, :], 0.0)
+        slope = tl.where(real, (chance - target) * scale, 0.0)
         tl.store(slopes + place, slope, mask=real)
         by_label += tl.sum(slope, 0)
     tl.store(by_bias + label, by_label, mask=known)
-    tl.store(losses + tl.program_id(0), tl.sum(loss * counts, 0))
+    tl.store(losses + tl.program_id(0), tl.sum(loss, 0) * scale)

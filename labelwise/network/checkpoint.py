@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,12 @@ def write_checkpoint(
     best: Mapping[str, Tensor] | None,
     state: State,
     fingerprint: Mapping[str, Any],
+    mean: Sequence[Tensor] = (),
 ) -> None:
     """Write where training stands; a kill leaves the old checkpoint or the new one."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (best or {}).items()}
+    tensors |= {f"mean.{number}": tensor for number, tensor in enumerate(mean)}
     for number, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{number}.{name}": value for name, value in moments.items()}
     tensors["random.cpu"] = torch.get_rng_state()
@@ -45,7 +47,12 @@ def write_checkpoint(
 
 
 def read_checkpoint(
-    path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, state: State, fingerprint: Mapping[str, Any]
+    path: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: State,
+    fingerprint: Mapping[str, Any],
+    mean: Sequence[Tensor] = (),
 ) -> dict[str, Tensor] | None:
     """Put everything back to where a checkpoint was written, and give the best weights so far."""
     try:
@@ -57,11 +64,13 @@ def read_checkpoint(
     _require_same(path, json.loads(told["fingerprint"]), json.loads(json.dumps(fingerprint)))
     for name, value in json.loads(told["state"]).items():
         setattr(state, name, value)
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}, "random": {}}
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "mean": {}, "adam": {}, "random": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         parts[part][rest] = tensor
     network.load_state_dict(parts["network"])
+    for number, tensor in enumerate(mean):
+        tensor.copy_(parts["mean"][str(number)])
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts["adam"].items():
         number, _, kind = name.partition(".")

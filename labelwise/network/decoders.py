@@ -49,21 +49,10 @@ class Decoder(nn.Module, ABC):
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""
 
-    def loss(
-        self,
-        attention: Attention,
-        states: Tensor,
-        labels: LabelVectors,
-        lengths: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-    ) -> Tensor:
-        """Mean binary cross-entropy, in float32; `weights` (labels,) say what a label counts."""
+    def loss(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor, targets: Tensor) -> Tensor:
+        """Mean binary cross-entropy, in float32."""
         logits = self(attention, states, labels, lengths).float()
-        if weights is None:
-            return functional.binary_cross_entropy_with_logits(logits, targets)
-        total = functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
-        return total / (weights.sum() * len(logits))
+        return functional.binary_cross_entropy_with_logits(logits, targets)
 
 
 class DotDecoder(Decoder):
@@ -73,20 +62,12 @@ class DotDecoder(Decoder):
         """(batch, labels) logits; no summary is made."""
         return _biased(attention.dot(states, labels.query, labels.output, lengths), labels)
 
-    def loss(
-        self,
-        attention: Attention,
-        states: Tensor,
-        labels: LabelVectors,
-        lengths: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-    ) -> Tensor:
+    def loss(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor, targets: Tensor) -> Tensor:
         """Mean binary cross-entropy; label attention knows a way in one sweep."""
         if not isinstance(attention, LabelAttention):
-            return super().loss(attention, states, labels, lengths, targets, weights)
+            return super().loss(attention, states, labels, lengths, targets)
         bias = labels.query.new_zeros(len(labels.query)) if labels.bias is None else labels.bias
-        return attend_loss(attention.keys(states), states, labels.query, labels.output, bias, lengths, targets, weights)
+        return attend_loss(attention.keys(states), states, labels.query, labels.output, bias, lengths, targets)
 
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""

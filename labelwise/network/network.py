@@ -30,10 +30,10 @@ class LabelNetwork(nn.Module):
         vectors = self.label_encoder(candidates) if labels is None else labels
         return self.decoder(self.attention, states, vectors, tokens.lengths)
 
-    def loss(self, tokens: Tokens, targets: Tensor, weights: Tensor | None = None, candidates: Tensor | None = None) -> Tensor:
-        """Mean binary cross-entropy over documents and labels; `weights` (labels,) say what a label counts."""
+    def loss(self, tokens: Tokens, targets: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted."""
         states, vectors = self.token_encoder(tokens), self.label_encoder(candidates)
-        return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets, weights)
+        return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets)
 
     def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:
         """What each token of one document adds to a label's logit: its attention × what the label makes of its state.

@@ -51,6 +51,8 @@ class TrainingSettings:
     """Most passes over the training documents; all of them without development documents."""
     patience: Annotated[int, Range(1, 10_000)] = 5
     """Stop after so many epochs without a better result on the development documents, and go back to the best."""
+    average: Annotated[float, Range(0.0, 0.9999)] = 0.0
+    """Test and keep a running mean of the weights in place of the last ones: the share of the old mean after a step; 0 for none."""
     monitor: Literal["loss", "rp", "ndcg"] = "loss"
     """What is better on the development documents: lower loss, or higher RP or nDCG at the corpus's k."""
     unseen: Literal["negatives", "masked", "excluded"] = "negatives"
@@ -108,29 +110,30 @@ class Trainer:
     ) -> None:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
+        self.weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.Adam(
-            [parameter for parameter in network.parameters() if parameter.requires_grad],
+            self.weights,
             lr=settings.learning_rate,
             eps=settings.eps,
             fused=device.type in ("cpu", "cuda"),
         )
         self.state, self.budget = State(), budget or math.inf
         self.best: dict[str, Tensor] | None = None
+        self.mean = [weight.detach().clone() for weight in self.weights] if settings.average else []
         self.place = None if work is None else work / "checkpoint.safetensors"
         self.fingerprint = fingerprint or {}
         seen = torch.from_numpy(train.counts() > 0).to(device)
-        self.weights = None if settings.unseen == "negatives" else seen.float()  # (labels,)
+        self.candidates = None if settings.unseen == "negatives" else torch.nonzero(seen)[:, 0]  # labels in the loss
         learned = isinstance(network.label_encoder, LearnedLabels)  # one that is not trained has nothing to say
-        left_out = settings.unseen == "excluded" or (settings.unseen == "masked" and learned)
-        self.candidates = torch.nonzero(seen)[:, 0] if left_out else None
-        if isinstance(network.label_encoder, LearnedLabels) and left_out:
+        self.ranked = self.candidates if learned or settings.unseen == "excluded" else None  # labels that are scored
+        if isinstance(network.label_encoder, LearnedLabels) and self.candidates is not None:
             network.label_encoder.trained.copy_(seen)
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and give the history."""
         torch.manual_seed(self.seed)
         if self.place is not None and self.place.is_file():
-            self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint)
+            self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
         self._loss_of = torch.compile(self.network.loss) if self.settings.compile else self.network.loss
         while not self._done():
             self._epoch()
@@ -138,6 +141,8 @@ class Trainer:
             self._save()
         if self.best is not None:
             self.network.load_state_dict(self.best)
+        elif self.mean:
+            _copy(self.weights, self.mean)
         self.network.eval()
         return self.state.history
 
@@ -178,15 +183,32 @@ class Trainer:
         if self.settings.clip_value:
             torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
         self.optimizer.step()
+        if self.mean:
+            self._add_to_mean()
         return total
+
+    def _add_to_mean(self) -> None:
+        """Let the mean follow the weights, faster in the first steps: it should not remember where they started."""
+        done = self.state.epoch * math.ceil(len(self.train) / self.settings.batch) + self.state.step
+        new = 1 - min(self.settings.average, (1 + done) / (10 + done))
+        with torch.no_grad():
+            torch._foreach_lerp_(self.mean, self.weights, new)
+
+    @contextmanager
+    def _at_mean(self) -> Iterator[None]:
+        """The running mean in the place of the weights, where there is one."""
+        kept = [weight.detach().clone() for weight in self.weights] if self.mean else []
+        _copy(self.weights, self.mean)
+        yield
+        _copy(self.weights, kept)
 
     def _loss(self, examples: Examples, rows: np.ndarray) -> Tensor:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
         with precision(self.settings, self.device):
-            if self.candidates is not None:
-                return self._loss_of(tokens, targets[:, self.candidates], candidates=self.candidates)
-            return self._loss_of(tokens, targets, weights=self.weights)
+            if self.candidates is None:
+                return self._loss_of(tokens, targets)
+            return self._loss_of(tokens, targets[:, self.candidates], candidates=self.candidates)
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
         """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""
@@ -204,14 +226,13 @@ class Trainer:
     def _judge(self) -> None:
         """Close an epoch: look at the development documents, remember the best weights."""
         state, begun = self.state, time.monotonic()
-        dev = self._dev_scores() if self.dev is not None else {}
-        badness = dev[self.settings.monitor] * (1 if self.settings.monitor == "loss" else -1) if dev else math.inf
-        better = badness < state.best
-        if better:
-            state.best, state.waited = badness, 0
-            self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
-        else:
-            state.waited += 1
+        with self._at_mean():
+            dev = self._dev_scores() if self.dev is not None else {}
+            badness = dev[self.settings.monitor] * (1 if self.settings.monitor == "loss" else -1) if dev else math.inf
+            better = badness < state.best
+            if better:
+                self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        state.best, state.waited = (badness, 0) if better else (state.best, state.waited + 1)
         speed = len(self.train) / max(state.seconds, 1e-9)
         loss = state.total / max(1, len(self.train))
         state.history.append(Epoch(state.epoch + 1, loss, round(speed, 1), dev, better)._asdict())
@@ -220,27 +241,28 @@ class Trainer:
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:
-        """Loss, RP@k and nDCG@k on the development documents; over all labels, unless some are left out of training."""
+        """Loss, RP@k and nDCG@k on the development documents; ranks are among all labels that the network scores."""
         assert self.dev is not None
         self.network.eval()
-        total, hits, gold, k = 0.0, [], [], self.dev.k
-        labels, weights = self.network.label_encoder(self.candidates), self.weights
-        if self.candidates is not None and weights is not None:
-            weights = weights[self.candidates]
+        total, entries, hits, gold, k = 0.0, 0, [], [], self.dev.k
+        labels = self.network.label_encoder(self.ranked)
+        counted = self.candidates if self.ranked is None else None  # columns of the loss among those that are scored
         for rows in prediction_batches(self.dev.lengths, self.settings):
             tokens, targets = self.dev.batch(rows)
-            wanted = targets if self.candidates is None else targets[:, self.candidates]
+            wanted = targets if self.ranked is None else targets[:, self.ranked]
             with precision(self.settings, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 logits = self.network(tokens, labels=labels).float()
-            total += float(binary_cross_entropy_with_logits(logits, wanted, weights, reduction="sum"))
             best = logits.topk(min(k, logits.shape[1]), dim=1).indices
             hits.append(wanted.gather(1, best).cpu().numpy())
             gold.append(targets.sum(1).long().cpu().numpy())
+            if counted is not None:
+                logits, wanted = logits[:, counted], wanted[:, counted]
+            total += float(binary_cross_entropy_with_logits(logits, wanted, reduction="sum"))
+            entries += wanted.numel()
         found, count = np.concatenate(hits), np.concatenate(gold)
         some = count > 0  # measures are undefined for documents without a gold label
-        entries = len(self.dev) * float(len(labels.query) if weights is None else weights.sum())
         ranked = {"rp": r_precision, "ndcg": ndcg} if some.any() else {}
-        return {"loss": total / entries} | {
+        return {"loss": total / max(1, entries)} | {
             name: float(measure(found[some], count[some], k).mean()) for name, measure in ranked.items()
         }
 
@@ -258,7 +280,14 @@ class Trainer:
                 "training.precision=float32; the last good checkpoint is kept for --resume"
             )
         if self.place is not None:
-            write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint)
+            write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint, self.mean)
+
+
+def _copy(into: list[Tensor], values: list[Tensor]) -> None:
+    """Overwrite tensors, if there is something to overwrite them with."""
+    if values:
+        with torch.no_grad():
+            torch._foreach_copy_(into, values)
 
 
 def precision(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[None]:
