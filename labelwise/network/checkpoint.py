@@ -69,8 +69,8 @@ def read_checkpoint(
         part, _, rest = name.partition(".")
         parts[part][rest] = tensor
     network.load_state_dict(parts["network"])
-    for number, tensor in enumerate(mean):
-        tensor.copy_(parts["mean"][str(number)])
+    for place, tensor in enumerate(mean):
+        tensor.copy_(parts["mean"][str(place)])
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts["adam"].items():
         number, _, kind = name.partition(".")

@@ -52,7 +52,7 @@ class TrainingSettings:
     patience: Annotated[int, Range(1, 10_000)] = 5
     """Stop after so many epochs without a better result on the development documents, and go back to the best."""
     average: Annotated[float, Range(0.0, 0.9999)] = 0.0
-    """Test and keep a running mean of the weights in place of the last ones: the share of the old mean after a step; 0 for none."""
+    """Keep a running mean of the weights instead of the last ones: the share of the old mean after a step; 0 for no mean."""
     monitor: Literal["loss", "rp", "ndcg"] = "loss"
     """What is better on the development documents: lower loss, or higher RP or nDCG at the corpus's k."""
     unseen: Literal["negatives", "masked", "excluded"] = "negatives"
@@ -110,7 +110,7 @@ class Trainer:
     ) -> None:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
-        self.weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        self.weights: list[Tensor] = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.Adam(
             self.weights,
             lr=settings.learning_rate,
