@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from labelwise.network.attention import pack, real_words, unpack
+from labelwise.network.transfer import send
 
 LABELS, STEP = 128, 64  # labels of a block, and the part of the width that is multiplied at a time
 FORWARD = {  # by whether values are keys
@@ -165,8 +166,8 @@ def _empty(inputs: list[Tensor], needed: Sequence[bool], rounded: bool) -> list[
 def _sent(places: Tensor | None, ends: Tensor, near: Tensor) -> tuple[Tensor | None, Tensor]:
     """Both on the GPU, in one transfer that does not wait for what the GPU still has to do."""
     if places is None:
-        return None, ends.to(near.device, non_blocking=True)
-    sent = torch.cat([ends, places]).to(near.device, non_blocking=True)
+        return None, send(ends, near.device)
+    sent = send(torch.cat([ends, places]), near.device)
     return sent[len(ends) :], sent[: len(ends)]
 
 

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from labelwise.network.token_encoders import Tokens
+from labelwise.network.transfer import send
 
 WINDOW = 64  # batches that are sorted by length together: enough to save padding, few enough to stay shuffled
 
@@ -74,4 +75,4 @@ def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
 
 
 def _sent(values: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(values.astype(np.int64)).to(device, non_blocking=True)
+    return send(torch.from_numpy(values.astype(np.int64)), device)

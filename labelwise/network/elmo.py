@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from labelwise.errors import BadFile
 from labelwise.network.token_encoders import mask_of
+from labelwise.network.transfer import send
 from labelwise.storage import open_bytes
 
 # A letter is a byte; these follow the 256 bytes. All are raised by 1 in the end, so that 0 is where there is no word.
@@ -255,7 +256,7 @@ def _turned(padded: Tensor, sizes: Tensor) -> Tensor:
     """A padded batch, each document from its end to its begin; done twice, it is as before."""
     length = padded.shape[1]
     places = (sizes[:, None] - 1 - torch.arange(length)) % length  # (batch, length); padding stays behind the document
-    return padded.take_along_dim(places[..., None].to(padded.device, non_blocking=True), dim=1)
+    return padded.take_along_dim(send(places[..., None], padded.device), dim=1)
 
 
 def _unpacked(packed: PackedSequence, rows: Tensor, lengths: Tensor, length: int) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from labelwise.network.transfer import send
+
 
 class Tokens(NamedTuple):
     """A batch of documents as numbers of words, filled up with 0."""
@@ -108,7 +110,7 @@ class ConvolutionEncoder(TokenEncoder):
 def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
     """(batch, length), true where a padded batch is real, on its device."""
     places = torch.arange(padded.shape[1], device=padded.device)
-    return places < lengths.to(padded.device, non_blocking=True)[:, None]
+    return places < send(lengths, padded.device)[:, None]
 
 
 def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:

@@ -125,7 +125,9 @@ class Trainer:
         seen = torch.from_numpy(train.counts() > 0).to(device)
         self.candidates = None if settings.unseen == "negatives" else torch.nonzero(seen)[:, 0]  # labels in the loss
         learned = isinstance(network.label_encoder, LearnedLabels)  # one that is not trained has nothing to say
-        self.ranked = self.candidates if learned or settings.unseen == "excluded" else None  # labels that are scored
+        self.scored = self.candidates if learned or settings.unseen == "excluded" else None  # labels that dev is scored with
+        used = train.counts() + (0 if dev is None else dev.counts()) > 0  # labels that nobody uses are scored, never ranked
+        self.ranked = torch.from_numpy(np.flatnonzero(used)).to(device) if self.scored is None else None
         if isinstance(network.label_encoder, LearnedLabels) and self.candidates is not None:
             network.label_encoder.trained.copy_(seen)
 
@@ -206,9 +208,7 @@ class Trainer:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
         with precision(self.settings, self.device):
-            if self.candidates is None:
-                return self._loss_of(tokens, targets)
-            return self._loss_of(tokens, targets[:, self.candidates], candidates=self.candidates)
+            return self._loss_of(tokens, _columns(targets, self.candidates), candidates=self.candidates)
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
         """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""
@@ -241,22 +241,22 @@ class Trainer:
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:
-        """Loss, RP@k and nDCG@k on the development documents; ranks are among all labels that the network scores."""
+        """Loss, RP@k and nDCG@k on the development documents; ranks are among the labels in use, as in the evaluation."""
         assert self.dev is not None
         self.network.eval()
         total, entries, hits, gold, k = 0.0, 0, [], [], self.dev.k
-        labels = self.network.label_encoder(self.ranked)
-        counted = self.candidates if self.ranked is None else None  # columns of the loss among those that are scored
+        labels = self.network.label_encoder(self.scored)
+        counted = self.candidates if self.scored is None else None  # columns of the loss among those that are scored
         for rows in prediction_batches(self.dev.lengths, self.settings):
             tokens, targets = self.dev.batch(rows)
-            wanted = targets if self.ranked is None else targets[:, self.ranked]
+            wanted = _columns(targets, self.scored)
             with precision(self.settings, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 logits = self.network(tokens, labels=labels).float()
-            best = logits.topk(min(k, logits.shape[1]), dim=1).indices
-            hits.append(wanted.gather(1, best).cpu().numpy())
+            among = _columns(logits, self.ranked)
+            best = among.topk(min(k, among.shape[1]), dim=1).indices
+            hits.append(_columns(wanted, self.ranked).gather(1, best).cpu().numpy())
             gold.append(targets.sum(1).long().cpu().numpy())
-            if counted is not None:
-                logits, wanted = logits[:, counted], wanted[:, counted]
+            logits, wanted = _columns(logits, counted), _columns(wanted, counted)
             total += float(binary_cross_entropy_with_logits(logits, wanted, reduction="sum"))
             entries += wanted.numel()
         found, count = np.concatenate(hits), np.concatenate(gold)
@@ -281,6 +281,10 @@ class Trainer:
             )
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint, self.mean)
+
+
+def _columns(values: Tensor, wanted: Tensor | None) -> Tensor:
+    return values if wanted is None else values[:, wanted]
 
 
 def _copy(into: list[Tensor], values: list[Tensor]) -> None:
