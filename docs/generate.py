@@ -200,7 +200,7 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
             epochs = f"{line['best_epoch']} of {line['epochs']}" if "epochs" in line else ""
             speed = f"{line['documents_per_second']:,.0f}" if "documents_per_second" in line else ""
             settings = "; ".join(line.get("settings", []))
-            rows.append((line["method"], *cells, line["ties"], line["fit_seconds"], epochs, speed, settings))
+            rows.append((line["method"], *cells, line["ties"], line.get("fit_seconds", ""), epochs, speed, settings))
         heads = ("method", *groups, "ties", "fit, s", "best epoch", "documents/s", "settings")
         parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
     return parts

@@ -28,7 +28,7 @@ class Entry(NamedTuple):
         try:
             return getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            if error.name not in ("torch", "safetensors"):
+            if error.name not in ("torch", "safetensors", "transformers", "tokenizers"):
                 raise
             raise MissingExtra(f"networks need {error.name}: pip install 'labelwise[neural]'") from None
 
@@ -47,6 +47,16 @@ METHODS = {
     "gnc-bigru-lwan": Entry("labelwise.methods.lwan:GncBigruLwan", "places in the hierarchy, refined by parents and children"),
     "c-cnn-lwan": Entry("labelwise.methods.lwan:CCnnLwan", "c-bigru-lwan over convolutions"),
     "gc-cnn-lwan": Entry("labelwise.methods.lwan:GcCnnLwan", "gc-bigru-lwan over convolutions"),
+    "bert-base": Entry("labelwise.methods.bert:Bert", "a linear layer over BERT's first state"),
+    "roberta-base": Entry("labelwise.methods.bert:Roberta", "a linear layer over RoBERTa's first state"),
+    "sci-bert": Entry("labelwise.methods.bert:SciBert", "bert-base with a vocabulary of scientific texts"),
+    "clinical-bert": Entry("labelwise.methods.bert:ClinicalBert", "bert-base, trained further on hospital records"),
+    "hier-sci-bert": Entry("labelwise.methods.bert:HierSciBert", "sci-bert over segments of long documents"),
+    "bert-base-lwan": Entry("labelwise.methods.bert:BertLwan", "label-wise attention over BERT, labels learned"),
+    "c-bert-base-lwan": Entry("labelwise.methods.bert:CBertLwan", "BERT, labels described by the words of their names"),
+    "dc-bert-base-lwan": Entry("labelwise.methods.bert:DcBertLwan", "BERT, names refined by dense layers"),
+    "dnc-bert-base-lwan": Entry("labelwise.methods.bert:DncBertLwan", "BERT, names and places in the hierarchy"),
+    "gc-bert-base-lwan": Entry("labelwise.methods.bert:GcBertLwan", "BERT, names refined by parents and children"),
     "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
     "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),
 }

@@ -26,7 +26,7 @@ from typing import IO, Any, Literal
 from labelwise.errors import BadFile, BadModel, OutputExists
 
 CHECKSUMS = "checksums.json"
-Kind = Literal["corpus", "labels", "model", "report", "demo", "matrices"]
+Kind = Literal["corpus", "labels", "model", "report", "demo", "matrices", "encoder"]
 
 
 def check_place(path: Path, kind: Kind, *, force: bool) -> None:

@@ -1,5 +1,8 @@
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # Two test processes with two threads each would wait for each other most of the time.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Nothing is kept in the user's cache.
+os.environ["LABELWISE_CACHE"] = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, os.environ["LABELWISE_CACHE"], ignore_errors=True)
 
 from toy import zoo
 

@@ -1,15 +1,21 @@
 """What every registered method must do; a new method gets these checks by being registered."""
 
+import atexit
 import inspect
 import io
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import FrozenInstanceError, fields, is_dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
 from labelwise.corpus import Corpus, Document
 from labelwise.datasets.worlds import make_world
@@ -27,9 +33,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no word with a vector", "
 SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.nodes.width=8")
 
 
+@cache
+def checkpoint(kind: str) -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"bert": tiny.bert, "roberta": tiny.roberta}[kind](folder)
+
+
 def small(name: str) -> list[str]:
-    units = f"encoder.units={16 if 'cnn' in name else 8}"
-    return [*SMALL, units] if "training" in find(name, methods(), "method").load().Settings.__dataclass_fields__ else []
+    settings = find(name, methods(), "method").load().Settings
+    if "training" not in settings.__dataclass_fields__:
+        return []
+    if settings().encoder.kind == "transformer":
+        kind = "roberta" if "roberta" in name else "bert"
+        return [*SMALL, f"encoder.checkpoint={checkpoint(kind)}", "encoder.segment=32", "training.learning_rate=0.001"]
+    return [*SMALL, f"encoder.units={16 if 'cnn' in name else 8}"]
 
 
 def make_small(name: str):
@@ -120,7 +138,7 @@ def test_saving_twice_gives_the_same_bytes(fitted, tmp_path):
 
 def test_a_model_folder_holds_nothing_that_runs(fitted, tmp_path):
     fitted.save(tmp_path / "model")
-    for path in (tmp_path / "model").rglob("*"):
+    for path in filter(Path.is_file, (tmp_path / "model").rglob("*")):
         assert path.suffix in {".toml", ".jsonl", ".json", ".npz", ".txt", ".npy", ".safetensors"}, path
         if path.suffix == ".npz":
             for name in zipfile.ZipFile(path).namelist():

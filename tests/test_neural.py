@@ -49,7 +49,7 @@ def test_vectors_of_words_are_trained_where_asked_and_are_part_of_the_model(tmp_
     write_vectors(tmp_path / "v.txt")
     settings = f"words.vectors={tmp_path / 'v.txt'}", "words.train=true", "encoder.units=8"
     model = method(name, *settings).fit(splits.train)
-    first = model._fitted.vectors.vectors
+    first = model._fitted.reader.table
     trained = model._fitted.network.token_encoder.inputs.vectors
     assert not np.array_equal(first, trained.detach().numpy())
     model.save(tmp_path / "model")
@@ -101,14 +101,14 @@ def test_shuffled_words_change_scores_but_not_from_run_to_run(world):
     assert not np.allclose(plain.predict(world.test).dense(), shuffled.predict(world.test).dense())
     assert np.array_equal(shuffled.predict(world.test).dense(), shuffled.predict(world.test).dense())
     document = world.test[0]
-    numbers = shuffled._numbers(document.text, shuffled._fitted.vectors)
-    assert sorted(numbers) == sorted(plain._numbers(document.text, plain._fitted.vectors))
+    numbers = shuffled._fitted.reader.numbers([document.text])[0]
+    assert sorted(numbers) == sorted(plain._fitted.reader.numbers([document.text])[0])
     label = world.labels[0]
     explained = shuffled.explain(document, label)
     assert [document.text[span.start : span.end] for span in explained.spans] == tokenize(document.text)
     tokens = _tokens([numbers], torch.device("cpu"))
     weights = shuffled._fitted.network.contributions(tokens, 0, shuffled._encode(world.labels, torch.device("cpu"))[0]).parts
-    order = shuffled._order(document.text, len(numbers))
+    order = shuffled._fitted.reader._order(document.text, len(numbers))
     assert [explained.spans[place].weight for place in order] == pytest.approx(weights)
 
 

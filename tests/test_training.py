@@ -121,7 +121,7 @@ def test_a_running_mean_of_the_weights_is_what_is_kept(world, dev, monkeypatch):
     model = method("bigru-lwan", *settings).fit(world.train, world.dev if dev else None)
     steps = len(seen) // 2 if dev and not model.history[-1]["best"] else len(seen)
     torch.manual_seed(1)
-    mean = build(model.settings, torch.from_numpy(model._fitted.vectors.vectors), len(world.labels)).token_encoder.layers[0]
+    mean = build(model.settings, torch.from_numpy(model._fitted.reader.table), len(world.labels)).token_encoder.layers[0]
     mean = mean.weight_ih_l0.detach()
     for number, weights in enumerate(seen[:steps]):
         old = min(0.6, (1 + number) / (10 + number))

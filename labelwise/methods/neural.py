@@ -1,7 +1,7 @@
-"""Label-wise attention networks: one class for all rows of the paper, told apart by the parts their settings choose.
+"""Networks as methods: one class for all rows of the paper, told apart by the parts their settings choose.
 
 Flat networks learn two vectors per label; the zero-shot family reads label names and the hierarchy, so it scores labels that
-training never saw. Word vectors are frozen: pretrained ones from a file, or learned from the training texts.
+training never saw. Texts are read as words with vectors, or as sub-words of a transformer (readers.py).
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from scipy.sparse import csr_array
 from labelwise.corpus import Corpus, Document
 from labelwise.errors import BadCorpus, BadModel, BadSettings
 from labelwise.features.node2vec import NodeEncoder, NodeSettings
-from labelwise.features.vectors import WordVectors, label_words
-from labelwise.features.words import token_spans, tokenize
+from labelwise.features.subwords import Subwords
+from labelwise.features.vectors import WordVectors
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
+from labelwise.methods.readers import Reader, SubwordReader, WordReader
 from labelwise.network.batches import Examples
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import Trainer, choose_device, memory_advice, precision, prediction_batches
+from labelwise.network.transformer import TransformerEncoder, describe_transformer, described_transformer, read_transformer
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.storage import write_bytes
@@ -46,7 +48,7 @@ class Fitted(NamedTuple):
     """All that training leaves behind."""
 
     labels: LabelSet
-    vectors: WordVectors
+    reader: Reader
     nodes: NodeEncoder | None
     network: LabelNetwork
 
@@ -65,20 +67,20 @@ class Network:
         self._encoded: tuple[LabelSet, LabelVectors, np.ndarray] | None = None
 
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
-        """Word vectors, node vectors, then the network, epoch by epoch."""
+        """Read the texts, learn node vectors, then train the network, epoch by epoch."""
         show, given, device = progress or silent, self.settings, self._prepare()
         parts, labels = Parts(given), train.labels
         if not train.gold().nnz:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
-        vectors = self._read_vectors(train, show)
+        reader, transformer = self._reader(train, show)
         nodes = self._learn_nodes(labels, device, show) if "nodes" in parts.sources else None
-        examples = self._examples(train, vectors, show)
-        checked = None if dev is None or not len(dev) else self._examples(dev.with_labels(labels), vectors, show)
+        examples = _examples(train, reader, show)
+        checked = None if dev is None or not len(dev) else _examples(dev.with_labels(labels), reader, show)
         if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
             raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
         torch.manual_seed(given.seed)
-        network = _build(given, vectors, nodes, len(labels))
-        model, counts = Fitted(labels, vectors, nodes, network), examples.counts()
+        network = _build(given, reader, nodes, len(labels), transformer)
+        model, counts = Fitted(labels, reader, nodes, network), examples.counts()
         if isinstance(network.label_encoder, DescribedLabels):
             hidden = (counts == 0) & (given.training.unseen == "excluded")
             network.label_encoder.describe(self._facts(model, labels, hidden, warn=True).to(device))
@@ -105,7 +107,7 @@ class Network:
         """Dense scores; labels that a flat network was not trained with score 0."""
         model, device = self._ready()
         vectors, columns = self._encode(corpus.labels, device)
-        numbers = [self._numbers(document.text, model.vectors) for document in corpus]
+        numbers = model.reader.numbers([document.text for document in corpus])
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
         for rows in prediction_batches(lengths, self.settings.training):
@@ -125,21 +127,22 @@ class Network:
         place = np.flatnonzero(columns == labels.column(label.id))
         if not len(place):
             return Explanation(label, 0.0, ())
-        numbers = self._numbers(document.text, model.vectors)
-        found = model.network.contributions(_tokens([numbers], device), int(place[0]), vectors)
-        spans = token_spans(document.text, newlines=self.settings.words.newlines)[: len(numbers)]
-        shown = [spans[at] for at in self._order(document.text, len(spans))]
-        parts = tuple(Span(start, end, part) for (start, end), part in sorted(zip(shown, found.parts, strict=False)))
-        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), parts)
+        numbers = model.reader.numbers([document.text])
+        found = model.network.contributions(_tokens(numbers, device), int(place[0]), vectors)
+        parts = model.reader.parts(document.text)
+        spans = tuple(Span(part.start, part.end, sum(found.parts[at] for at in part.numbers)) for part in parts)
+        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
 
     def save(self, folder: Path, *, force: bool = False) -> None:
-        """Write weights, word vectors, node encoder and history."""
+        """Write weights, what reads the texts, node encoder and history."""
         model = self._fitted
         with model_folder(folder, self, fitted(self, None if model is None else model.labels), force=force) as draft:
             assert model is not None
             state = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
             (draft / "network.safetensors").write_bytes(save(state))
-            model.vectors.save(draft)
+            if isinstance(model.network.token_encoder, TransformerEncoder):
+                describe_transformer(model.network.token_encoder.model, draft / "encoder")
+            model.reader.save(draft)
             if model.nodes is not None:
                 (draft / "nodes.safetensors").write_bytes(_node_bytes(model.nodes))
             lines = [{key: value for key, value in epoch.items() if key != "documents_per_second"} for epoch in self.history]
@@ -147,18 +150,24 @@ class Network:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read weights, word vectors, node encoder and history."""
+        """Read weights, what reads the texts, node encoder and history."""
         saved = read_model(folder)
         model = cls(settings_from(cls.Settings, saved, folder))
-        vectors, given = WordVectors.load(folder), model.settings
+        given, transformer = model.settings, None
+        reader: Reader
+        if given.encoder.kind == "transformer":
+            transformer = described_transformer(folder / "encoder")
+            reader = SubwordReader.load(folder, transformer, given.encoder)
+        else:
+            reader = WordReader(WordVectors.load(folder), given.words, given.seed)
         nodes = _read_nodes(folder / "nodes.safetensors", given.labels.nodes) if "nodes" in Parts(given).sources else None
-        network = _build(given, vectors, nodes, len(saved.labels))
+        network = _build(given, reader, nodes, len(saved.labels), transformer)
         try:
             network.load_state_dict(load_file(folder / "network.safetensors"))
         except (RuntimeError, OSError, SafetensorError) as error:
             raise BadModel(f"{folder / 'network.safetensors'}: does not fit the settings in model.toml ({error})") from None
         model.history = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
-        model._fitted = Fitted(saved.labels, vectors, nodes, network)
+        model._fitted = Fitted(saved.labels, reader, nodes, network)
         return model
 
     def _prepare(self) -> torch.device:
@@ -179,6 +188,16 @@ class Network:
             device = choose_device("auto")
         self._fitted.network.to(device).eval()
         return self._fitted, device
+
+    def _reader(self, train: Corpus, progress: Progress) -> tuple[Reader, torch.nn.Module | None]:
+        """What reads the texts, and the transformer that goes with it."""
+        given = self.settings.encoder
+        if given.kind != "transformer":
+            return WordReader(self._read_vectors(train, progress), self.settings.words, self.settings.seed), None
+        transformer, subwords = read_transformer(given.checkpoint), Subwords.read(given.checkpoint)
+        table = transformer.get_input_embeddings().weight.detach().numpy()  # type: ignore[operator]
+        needed = "centroid" in Parts(self.settings).sources
+        return SubwordReader(subwords, table.copy() if needed else table[:0], transformer, given), transformer
 
     def _read_vectors(self, train: Corpus, progress: Progress) -> WordVectors:
         given = self.settings.words
@@ -203,22 +222,6 @@ class Network:
             write_bytes(kept, _node_bytes(nodes), force=True)
         return nodes
 
-    def _numbers(self, text: str, vectors: WordVectors) -> np.ndarray:
-        given = self.settings.words
-        numbers = vectors.numbers(tokenize(text, newlines=given.newlines)[: given.max_length])
-        return numbers[self._order(text, len(numbers))]
-
-    def _order(self, text: str, length: int) -> np.ndarray:
-        """Which token of a text is read at each place: the text's own order, or a random one that is always the same."""
-        if not self.settings.words.shuffle:
-            return np.arange(length)
-        key = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
-        return np.random.default_rng((self.settings.seed, key)).permutation(length)
-
-    def _examples(self, corpus: Corpus, vectors: WordVectors, progress: Progress) -> Examples:
-        numbers = [self._numbers(document.text, vectors) for document in progress(corpus, "read words", len(corpus))]
-        return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k)
-
     def _facts(self, model: Fitted, labels: LabelSet, hidden: np.ndarray, *, warn: bool = False) -> Facts:
         """What is known of these labels; edges of hidden ones are left out."""
         sources = []
@@ -227,7 +230,7 @@ class Network:
                 assert model.nodes is not None
                 sources.append(model.nodes.encode(labels))
             else:
-                sources.append(_centroids(labels, model.vectors, self.settings.labels.max_words, warn))
+                sources.append(_centroids(labels, model.reader, self.settings.labels.max_words, warn))
         if Parts(self.settings).refine != "graph":
             return label_facts(sources, None)
         pairs = labels.parents().tocoo()
@@ -263,8 +266,17 @@ class Network:
         }
 
 
-def _build(settings: NetworkSettings, vectors: WordVectors, nodes: NodeEncoder | None, labels: int) -> LabelNetwork:
-    return build(settings, torch.from_numpy(vectors.vectors), labels, 0 if nodes is None else nodes.width)
+def _build(
+    settings: NetworkSettings, reader: Reader, nodes: NodeEncoder | None, labels: int, transformer: torch.nn.Module | None
+) -> LabelNetwork:
+    padding = reader.subwords.padding if isinstance(reader, SubwordReader) else 0
+    given = None if transformer is None else (transformer, padding)
+    return build(settings, torch.from_numpy(reader.table), labels, 0 if nodes is None else nodes.width, given)
+
+
+def _examples(corpus: Corpus, reader: Reader, progress: Progress) -> Examples:
+    numbers = reader.corpus_numbers([document.text for document in corpus], progress)
+    return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k)
 
 
 def _digest(labels: LabelSet, *told: Any) -> str:
@@ -273,13 +285,13 @@ def _digest(labels: LabelSet, *told: Any) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 
-def _centroids(labels: LabelSet, vectors: WordVectors, limit: int, warn: bool) -> np.ndarray:
+def _centroids(labels: LabelSet, reader: Reader, limit: int, warn: bool) -> np.ndarray:
     """(labels, width), the mean vector of the words of each name."""
-    numbers = [vectors.numbers(label_words(label.name, limit)) for label in labels]
+    numbers = [reader.name(label.name, limit) for label in labels]
     # A name without a word is an unknown word: a vector of zeros would score 0.5 in every document.
-    means = np.stack([vectors.vectors[found if len(found) else [1]].mean(axis=0) for found in numbers])
+    means = np.stack([reader.table[found if len(found) else [reader.unknown]].mean(axis=0) for found in numbers])
     empty = sum(not len(found) for found in numbers)
-    alike = empty + sum(len(found) > 0 and bool((found == 1).all()) for found in numbers)
+    alike = empty + sum(len(found) > 0 and bool((found == reader.unknown).all()) for found in numbers)
     if warn and alike:
         warnings.warn(
             f"{alike:,} of {len(labels):,} labels have no word with a vector in their names ({empty:,} have no word at all); "

@@ -6,19 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from labelwise.errors import BadSettings
 from labelwise.features.node2vec import NodeSettings
 from labelwise.network.decoders import Decoder, DotDecoder, SharedDecoder, TanhDecoder
 from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
 from labelwise.network.network import LabelNetwork
-from labelwise.network.reading import Attention, FirstToken, LabelAttention, ProjectedAttention
+from labelwise.network.reading import Attention, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
 from labelwise.network.token_encoders import ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
 from labelwise.network.training import TrainingSettings
+from labelwise.network.transformer import TransformerEncoder, segment_length
 from labelwise.settings import Range
 
 LEARNED = "corpus"  # in the place of a vectors file
+LONGEST = 1 << 30  # a segment without end
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class WordSettings:
 class EncoderSettings:
     """How words become states."""
 
-    kind: Literal["recurrent", "convolution"] = "recurrent"
-    """Recurrent layers in both directions, or convolutions over neighbouring words."""
+    kind: Literal["recurrent", "convolution", "transformer"] = "recurrent"
+    """Recurrent layers in both directions, convolutions over neighbouring words, or a transformer over sub-words."""
     cell: Literal["gru", "lstm"] = "gru"
     """Kind of recurrent cell."""
     units: Annotated[int, Range(0, 10_000)] = 0
@@ -61,6 +63,16 @@ class EncoderSettings:
     """Share of words dropped in training."""
     window: Annotated[int, Range(1, 99)] = 3
     """Words that a convolution sees at once."""
+    checkpoint: str = ""
+    """Folder of a transformer, as the transformers library writes it, or its name on the model hub."""
+    segment: Annotated[int, Range(0, 1_000_000)] = 512
+    """Sub-words that a transformer sees at once, the two that begin and end them included; 0 for as many as it can."""
+    segments: Annotated[int, Range(1, 10_000)] = 1
+    """Segments of a document that are read, one after the other."""
+    frozen: Annotated[int, Range(0, 1000)] = 0
+    """Lowest parts of a transformer that are not trained: 1 for its embeddings, 2 for the first layer too, and so on."""
+    recompute: bool = False
+    """Compute a transformer's layers again in the backward pass instead of keeping what they made: less memory, more time."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +108,8 @@ class NetworkSettings:
     """Only ways to compute that give the same bits on every run on CUDA too, at some cost; on a CPU they always do."""
     budget: Annotated[float, Range(0.0, 1e6)] = 0.0
     """Minutes for the epochs, 0 for no limit: training ends before the one that would pass them, but does one at least."""
-    attention: Literal["auto", "label", "projected", "first"] = "auto"
-    """How labels read a document: on its states, on projected states, or its first state only; auto as in the paper."""
+    attention: Literal["auto", "label", "projected", "first", "segments"] = "auto"
+    """How labels read states: all of them, all of them projected, the first, or the largest of segments' first; auto by paper."""
     decoder: Literal["auto", "dot", "tanh", "mlp"] = "auto"
     """How a label judges what it read: by a dot product, one after tanh, or a network all labels share; auto as in the paper."""
     mlp: tuple[int, ...] = (256,)
@@ -149,18 +161,22 @@ class Parts:
         self.attention = settings.attention if settings.attention != "auto" else "label" if self.learned else "projected"
 
 
-def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: int = 0) -> LabelNetwork:
-    """The network that the settings describe, with its first weights."""
-    parts, given, width = Parts(settings), settings.encoder, vectors.shape[1]
-    recurrent = given.kind == "recurrent"
-    sources = [{"centroid": width, "nodes": node_width}[source] for source in parts.sources]
-    units = given.units or _units(parts, recurrent, sum(sources)) // (2 if recurrent else 1)
-    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train)
-    tokens: TokenEncoder = (
-        RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
-        if recurrent
-        else ConvolutionEncoder(inputs, units, layers=given.layers, dropout=given.dropout, window=given.window)
-    )
+def build(
+    settings: NetworkSettings,
+    vectors: Tensor,
+    labels: int,
+    node_width: int = 0,
+    transformer: tuple[nn.Module, int] | None = None,
+) -> LabelNetwork:
+    """The network that the settings describe, with its first weights; a transformer comes with the number of its padding."""
+    parts, given = Parts(settings), settings.encoder
+    sources = [{"centroid": vectors.shape[1], "nodes": node_width}[source] for source in parts.sources]
+    if transformer is None:
+        tokens = _over_words(settings, parts, vectors, sum(sources))
+    else:
+        model, padding = transformer
+        segment = segment_length(model, padding, given.segment)
+        tokens = TransformerEncoder(model, segment, padding, given.dropout, frozen=given.frozen, recompute=given.recompute)
     if parts.learned:
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width)
     else:
@@ -176,6 +192,7 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
         "label": LabelAttention,
         "projected": lambda: ProjectedAttention(tokens.width, encoder.width),
         "first": FirstToken,
+        "segments": lambda: FirstTokens(getattr(tokens, "segment", LONGEST)),
     }
     decoders: dict[str, Callable[[], Decoder]] = {
         "dot": DotDecoder,
@@ -184,6 +201,16 @@ def build(settings: NetworkSettings, vectors: Tensor, labels: int, node_width: i
     }
     _require_fit(parts, tokens.width, encoder)
     return LabelNetwork(tokens, encoder, attentions[parts.attention](), decoders[parts.decoder]())
+
+
+def _over_words(settings: NetworkSettings, parts: Parts, vectors: Tensor, label_width: int) -> TokenEncoder:
+    """What encodes words by their vectors."""
+    given, recurrent = settings.encoder, settings.encoder.kind == "recurrent"
+    units = given.units or _units(parts, recurrent, label_width) // (2 if recurrent else 1)
+    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train)
+    if recurrent:
+        return RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
+    return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=given.dropout, window=given.window)
 
 
 def _units(parts: Parts, recurrent: bool, label_width: int) -> int:

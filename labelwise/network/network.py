@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from labelwise.network.decoders import Decoder
 from labelwise.network.label_encoders import LabelEncoder, LabelVectors
-from labelwise.network.reading import Attention
+from labelwise.network.reading import Attention, LabelAttention
 from labelwise.network.token_encoders import TokenEncoder, Tokens
+from labelwise.network.transformer import TransformerEncoder
 
 
 class LabelNetwork(nn.Module):
@@ -38,9 +39,16 @@ class LabelNetwork(nn.Module):
     def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:
         """What each token of one document adds to a label's logit: its attention × what the label makes of its state.
 
-        For a dot decoder the parts sum to the logit less the bias; after a tanh they follow the gradient.
+        For a dot decoder the parts sum to the logit less the bias; after a tanh they follow the gradient. Where labels read the
+        first state of a transformer only, the parts are slopes by the tokens' vectors × the vectors.
         """
         one = labels.at(slice(label, label + 1))
+        if isinstance(self.token_encoder, TransformerEncoder) and not isinstance(self.attention, LabelAttention):
+            return Contributions(
+                *self.token_encoder.contributions(
+                    tokens, lambda states: self.decoder(self.attention, states, one, tokens.lengths)[0, 0]
+                )
+            )
         with torch.no_grad():
             states = self.token_encoder(tokens)[:, : int(tokens.lengths[0])]
             weights = self.attention.weights(states, one.query, tokens.lengths)  # (length,)

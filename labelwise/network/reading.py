@@ -67,6 +67,34 @@ class ProjectedAttention(LabelAttention):
         return torch.tanh(self.project(states))
 
 
+class FirstTokens(Attention):
+    """Every label reads the largest of the first states of a document's segments, component by component (SPEC 1.5)."""
+
+    def __init__(self, segment: int) -> None:
+        super().__init__()
+        self.segment = segment
+
+    def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels), output vector times the largest."""
+        return functional.linear(self._largest(states, lengths), output)
+
+    def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels, width), the same for each label."""
+        return self._largest(states, lengths)[:, None].expand(-1, len(query), -1)
+
+    def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(length,), alike for the first tokens of all segments, which is as near as one number per token comes."""
+        weights = states.new_zeros(states.shape[1])
+        weights[: max(1, int(lengths[0])) : self.segment] = 1
+        return weights / weights.sum()
+
+    def _largest(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, width); a segment that a document has not is not looked at."""
+        firsts = states[:, :: self.segment]
+        real = mask_of(((lengths - 1) // self.segment + 1).clamp(min=1), firsts)
+        return firsts.masked_fill(~real[..., None], -torch.inf).amax(1)
+
+
 class FirstToken(Attention):
     """Every label reads the first state, and nothing else (SPEC 1.3)."""
 

@@ -6,7 +6,7 @@ The layers, dropouts and first values are those of SPEC 1.0: channels are droppe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,13 @@ class TokenEncoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, tokens: Tokens) -> Tensor:
         """Encode a batch."""
+
+    def levels(self) -> list[nn.Module]:
+        """Parts by depth, lowest first, for step sizes of their own."""
+        return [self]
+
+    def compile(self, *_: Any, **__: Any) -> None:
+        """Compile what gains by it; nothing does here: recurrent layers have their own kernels, and there is little else."""
 
 
 class WordInputs(nn.Module):

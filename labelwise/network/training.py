@@ -42,7 +42,15 @@ class TrainingSettings:
     accumulate: Annotated[int, Range(1, 1024)] = 1
     """Parts a step is cut into, to need less memory."""
     learning_rate: Annotated[float, Range(1e-6, 1e-1, log=True)] = 1e-3
-    """Step size of Adam, constant."""
+    """Step size of Adam, constant unless there is a warm-up or decay."""
+    warmup: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """Share of all steps over which the step size rises from 0."""
+    decay: bool = False
+    """Let the step size fall to 0, in a line from the end of the warm-up to the last step of the last epoch."""
+    head_rate: Annotated[float, Range(1e-3, 1e4, log=True)] = 1.0
+    """Step size of all but the token encoder, as a multiple."""
+    layer_rate: Annotated[float, Range(0.01, 1.0)] = 1.0
+    """Step size of each layer of a transformer, as a multiple of that of the layer above it."""
     eps: Annotated[float, Range(1e-12, 1e-2, log=True)] = 1e-7
     """Adam's guard against division by nothing."""
     clip_value: Annotated[float, Range(0.0, 1e6)] = 5.0
@@ -62,7 +70,7 @@ class TrainingSettings:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto is bfloat16 on CUDA. Softmax and loss are always float32."""
     compile: bool = False
-    """Let torch compile the network; pays on long runs of networks without recurrent layers."""
+    """Let torch compile a transformer: minutes at first, faster steps then; other networks do not gain by it."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
     """A checkpoint is written this often within an epoch, and after each epoch."""
 
@@ -110,13 +118,9 @@ class Trainer:
     ) -> None:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
-        self.weights: list[Tensor] = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.Adam(
-            self.weights,
-            lr=settings.learning_rate,
-            eps=settings.eps,
-            fused=device.type in ("cpu", "cuda"),
-        )
+        groups = step_sizes(network, settings)
+        self.optimizer = torch.optim.Adam(groups, eps=settings.eps, fused=device.type in ("cpu", "cuda"))
+        self.weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
         self.state, self.budget = State(), budget or math.inf
         self.best: dict[str, Tensor] | None = None
         self.mean = [weight.detach().clone() for weight in self.weights] if settings.average else []
@@ -136,7 +140,8 @@ class Trainer:
         torch.manual_seed(self.seed)
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
-        self._loss_of = torch.compile(self.network.loss) if self.settings.compile else self.network.loss
+        if self.settings.compile:
+            self.network.token_encoder.compile()
         while not self._done():
             self._epoch()
             self._judge()
@@ -184,17 +189,16 @@ class Trainer:
             total += loss.detach()
         if self.settings.clip_value:
             torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
+        each = math.ceil(len(self.train) / self.settings.batch)
+        done = self.state.epoch * each + self.state.step
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["most"] * share_of_step(self.settings, done, self.settings.epochs * each)
         self.optimizer.step()
-        if self.mean:
-            self._add_to_mean()
+        if self.mean:  # faster in the first steps: the mean should not remember where the weights started
+            new = 1 - min(self.settings.average, (1 + done) / (10 + done))
+            with torch.no_grad():
+                torch._foreach_lerp_(self.mean, self.weights, new)
         return total
-
-    def _add_to_mean(self) -> None:
-        """Let the mean follow the weights, faster in the first steps: it should not remember where they started."""
-        done = self.state.epoch * math.ceil(len(self.train) / self.settings.batch) + self.state.step
-        new = 1 - min(self.settings.average, (1 + done) / (10 + done))
-        with torch.no_grad():
-            torch._foreach_lerp_(self.mean, self.weights, new)
 
     @contextmanager
     def _at_mean(self) -> Iterator[None]:
@@ -208,7 +212,7 @@ class Trainer:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
         with precision(self.settings, self.device):
-            return self._loss_of(tokens, _columns(targets, self.candidates), candidates=self.candidates)
+            return self.network.loss(tokens, _columns(targets, self.candidates), candidates=self.candidates)
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
         """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""
@@ -292,6 +296,27 @@ def _copy(into: list[Tensor], values: list[Tensor]) -> None:
     if values:
         with torch.no_grad():
             torch._foreach_copy_(into, values)
+
+
+def step_sizes(network: LabelNetwork, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The weights to train, in groups of one step size: deeper layers smaller ones, what stands on the token encoder its own."""
+    levels = network.token_encoder.levels()
+    depths = {weight: len(levels) - 1 - place for place, level in enumerate(levels) for weight in level.parameters()}
+    encoder = set(network.token_encoder.parameters())
+    groups: dict[float, list[Tensor]] = {}
+    for weight in network.parameters():
+        if weight.requires_grad:
+            rate = settings.layer_rate ** depths.get(weight, 0) if weight in encoder else settings.head_rate
+            groups.setdefault(settings.learning_rate * rate, []).append(weight)
+    return [{"params": weights, "lr": size, "most": size} for size, weights in groups.items()]
+
+
+def share_of_step(settings: TrainingSettings, done: int, total: int) -> float:
+    """What part of the full step size to take after some of all steps."""
+    rise = settings.warmup * total
+    if done < rise:
+        return (done + 1) / (rise + 1)
+    return max(0.0, (total - done) / max(1.0, total - rise)) if settings.decay else 1.0
 
 
 def precision(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[None]:

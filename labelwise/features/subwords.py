@@ -1,0 +1,211 @@
+"""Sub-words: the tokens that a transformer reads, by the tokenizer of its checkpoint.
+
+Special tokens are ours to add, in `segments`. A document that spells one, such as "[SEP]" or "<s>", means just these letters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from labelwise.errors import BadModel, MissingExtra
+from labelwise.features.cache import arrays
+from labelwise.features.words import token_spans, tokenize
+from labelwise.progress import Progress, silent
+from labelwise.storage import read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+BATCH = 256  # texts that are cut at once: until only its number is kept, a token takes some 100 bytes
+CHARACTERS = 6  # of a text for each token that is wanted, at first; most tokens are shorter
+MARKS = ("cls_token", "sep_token", "pad_token")
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
+_END = re.compile(r"(?<=\S) ")  # where no tokenizer's regular expression joins what is before with what is after
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which no tokenizer takes
+
+
+class Subwords:
+    """A tokenizer without truncation, padding or special tokens; the numbers of those that begin, end and pad a segment."""
+
+    def __init__(self, tokenizer: Tokenizer, marks: Sequence[str], longest: int | None) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer, self._marks = tokenizer, marks
+        known = tokenizer.get_vocab()
+        self.first, self.last, self.padding = (known[mark] for mark in marks)
+        self.size = max(known.values()) + 1
+        self.longest = longest
+        splitter = tokenizer.pre_tokenizer
+        # Without this, what follows a blank could change the tokens before it, and long texts must be read to their end.
+        self._parts_at_blanks = splitter is not None and splitter.pre_tokenize_str("a b")[0][1] == (0, 1)
+
+    @classmethod
+    def read(cls, checkpoint: str) -> Self:
+        """The tokenizer of a folder, or of a name on the Hugging Face hub."""
+        local = Path(checkpoint).is_dir()
+        if local and not any(path for name in FILES for path in Path(checkpoint).glob(name)):
+            raise BadModel(
+                f"{checkpoint}: no tokenizer; a checkpoint's folder has tokenizer.json, or vocab.txt, or vocab.json and "
+                "merges.txt, or a SentencePiece .model beside config.json"
+            )
+        try:
+            from transformers import AutoTokenizer
+        except ModuleNotFoundError as error:
+            raise MissingExtra(f"sub-words need {error.name}: pip install 'labelwise[neural]'") from None
+        try:
+            with quiet():
+                found = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, local_files_only=local)
+        except Exception as error:  # the library raises all kinds
+            raise BadModel(_unread(checkpoint, local, error)) from None
+        if not found.is_fast:
+            raise BadModel(f"{checkpoint}: its tokenizer is written in Python only; take a checkpoint with a tokenizer.json")
+        marks = (found.cls_token or found.bos_token, found.sep_token or found.eos_token, found.pad_token)
+        if None in marks:
+            raise BadModel(f"{checkpoint}: no token to begin, end or pad a text with; take an encoder, such as BERT or RoBERTa")
+        longest = found.model_max_length  # 10³⁰ where nobody said
+        return cls(found.backend_tokenizer, marks, longest if longest < 10**9 else None)
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for the tokenizer by what it does, the same in every process."""
+        return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()
+
+    def numbers(self, texts: Sequence[str], limit: int | None) -> list[np.ndarray]:
+        """The first `limit` tokens of each text, int32."""
+        return [numbers for batch in _batches(texts) for numbers in self._numbers(batch, limit)]
+
+    def corpus_numbers(
+        self, texts: Sequence[str], limit: int | None, *, folder: Path | None = None, progress: Progress = silent
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of all texts one after another, through the cache, and where each text starts: (tokens,), (texts + 1,)."""
+        digest = hashlib.sha256()
+        for text in texts:
+            content = text.encode("utf-8", "surrogatepass")
+            digest.update(b"%d " % len(content) + content)
+
+        def make() -> dict[str, np.ndarray]:
+            kind = np.uint16 if self.size <= 1 << 16 else np.uint32
+            flat, lengths = [np.zeros(0, dtype=kind)], [0]
+            for batch in progress(_batches(texts), "cut sub-words", -(-len(texts) // BATCH)):
+                found = self._numbers(batch, limit)
+                flat.append(np.concatenate(found).astype(kind))
+                lengths += map(len, found)
+            return {"numbers": np.concatenate(flat), "starts": np.cumsum(lengths)}
+
+        found = arrays("subwords", [self.digest, limit, digest.hexdigest()], make, folder)
+        return found["numbers"], found["starts"]
+
+    def spans(self, text: str, limit: int | None) -> list[tuple[int, int]]:
+        """Where the tokens of a text stand, blanks around them left out."""
+        offsets = self._encode([text], limit, self._tokenizer.encode_batch)[0].offsets[:limit]
+        parts = [(start, text[start:end]) for start, end in offsets]
+        return [(start + len(part) - len(part.lstrip()), start + len(part.rstrip() or part)) for start, part in parts]
+
+    def words(self, text: str, limit: int | None) -> list[int]:
+        """For each token the place of its word in `token_spans(text, newlines=False)`; blanks have the word at or before them."""
+        spans = self.spans(text, limit)
+        end = self._end(text, spans[-1][1]) if spans else 0
+        starts = [start for start, _ in token_spans(text[:end], newlines=False)]
+        found = np.searchsorted(starts, [start for start, _ in spans], side="right") - 1
+        return found.clip(min=0).tolist()
+
+    def segments(self, numbers: np.ndarray, size: int, count: int) -> np.ndarray:
+        """Tokens with one that begins and one that ends each `size` of them, these included; at most `count` times."""
+        inside = size - 2
+        kept = numbers[: inside * count]
+        parts = [kept[start : start + inside] for start in range(0, max(len(kept), 1), inside)]
+        return np.concatenate([piece for part in parts for piece in ([self.first], part, [self.last])], dtype=np.int32)
+
+    def fragmentation(self, texts: Sequence[str]) -> float:
+        """Sub-words for each word, over all texts together (SPEC 7.3)."""
+        words = sum(len(tokenize(text, newlines=False)) for text in texts)
+        pieces = sum(len(numbers) for batch in _batches(texts) for numbers in self._numbers(batch, None))
+        return pieces / max(words, 1)
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer.json and tokenizer_config.json, which the transformers library can read too, into a folder."""
+        config: dict[str, Any] = dict(zip(MARKS, self._marks, strict=True))
+        if self.longest is not None:
+            config["model_max_length"] = self.longest
+        self._tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+        text = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config}, indent=1, ensure_ascii=False)
+        (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote."""
+        from tokenizers import Tokenizer
+
+        config = read_json(folder / "tokenizer_config.json")
+        try:
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return cls(tokenizer, [config[mark] for mark in MARKS], config.get("model_max_length"))
+        except Exception as error:  # the library raises a bare one
+            raise BadModel(f"{folder / 'tokenizer.json'}: not a tokenizer ({error}); copy or train the folder again") from None
+
+    def _numbers(self, texts: Sequence[str], limit: int | None) -> list[np.ndarray]:
+        found = self._encode(texts, limit, self._tokenizer.encode_batch_fast)
+        return [np.array(encoding.ids[:limit], dtype=np.int32) for encoding in found]
+
+    def _encode(self, texts: Sequence[str], limit: int | None, encode: Callable[..., list[Encoding]]) -> list[Encoding]:
+        """Texts as tokens, `limit` or more of each; of long texts only as much is read as that takes."""
+        found: list[Any] = [None] * len(texts)
+        ends, rest = [0] * len(texts), list(range(len(texts)))
+        while rest:
+            for place in rest:
+                more = len(texts[place]) if limit is None else 2 * ends[place] or CHARACTERS * limit
+                ends[place] = self._end(texts[place], more)
+            begins = [_HALF.sub("\ufffd", texts[place][: ends[place]]) for place in rest]
+            for place, encoding in zip(rest, encode(begins, add_special_tokens=False), strict=True):
+                found[place] = encoding
+            rest = [place for place in rest if ends[place] < len(texts[place]) and len(found[place]) < (limit or 0)]
+        return found
+
+    def _end(self, text: str, least: int) -> int:
+        """The first place from `least` on where a text can be cut without changing the tokens before."""
+        place = _END.search(text, least) if self._parts_at_blanks else None
+        return place.start() if place else len(text)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings, log lines or bars of the transformers library, errors apart."""
+    from transformers.utils import logging as talk
+
+    level, bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            talk.set_verbosity(logging.ERROR)
+            talk.disable_progress_bar()  # type: ignore[no-untyped-call]
+            yield
+    finally:
+        talk.set_verbosity(level)
+        if bars:
+            talk.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH))
+
+
+def _unread(checkpoint: str, local: bool, error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    if local:
+        return f"{checkpoint}: its tokenizer cannot be read ({reason}); copy or download the folder again"
+    return (
+        f"{checkpoint}: no such folder, and no tokenizer of that name could be fetched from the Hugging Face hub ({reason}); "
+        "without network, download the checkpoint elsewhere and give its folder"
+    )

@@ -1,0 +1,186 @@
+"""Transformers of the transformers library as token encoders, over one segment of a document or over many.
+
+A document comes as segments one after the other, each with its own first and last token, all of the same length but the last.
+They are encoded as rows of one batch and put back in line, so that labels read all of a long document, and padding is left out.
+Folders are read from safetensors; nothing in a folder is ever run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from labelwise.errors import BadModel, BadSettings
+from labelwise.features.subwords import quiet
+from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
+from labelwise.network.transfer import send
+
+NEEDLESS = ("pooler.", "cls.", "lm_head.", "generator_", "discriminator_", "vocab_", "mask_predictions.", "head.", "classifier.")
+
+
+class TransformerEncoder(TokenEncoder):
+    """The last states of a transformer, for every token of every segment (SPEC 1.3 to 1.5)."""
+
+    def __init__(
+        self, model: nn.Module, segment: int, padding: int, dropout: float = 0.1, *, frozen: int = 0, recompute: bool = False
+    ) -> None:
+        super().__init__()
+        self.model, self.segment, self.padding, self.dropout = model, segment, padding, dropout
+        self.width = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        for level in self.levels()[:frozen]:
+            level.requires_grad_(False)
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(batch, length, width) states."""
+        return self._in_segments(tokens)
+
+    def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
+        """A number that is made from the states of one document, and each token's part: the slope by its vector × the vector."""
+        with torch.no_grad():
+            vectors = self.model.get_input_embeddings()(tokens.numbers)  # type: ignore[operator]
+        vectors.requires_grad_()
+        found = judge(self._in_segments(tokens, vectors))
+        (slopes,) = torch.autograd.grad(found, vectors)
+        return float(found.detach()), (slopes * vectors).sum(-1)[0].tolist()
+
+    def levels(self) -> list[nn.Module]:
+        """What stands before the first layer, then the layers, lowest first: for freezing and for step sizes by depth."""
+        layers = max((part for part in self.model.modules() if isinstance(part, nn.ModuleList)), key=_size)
+        below = [part for name, part in self.model.named_children() if "embedding" in name]
+        return [nn.ModuleList(below), *layers]
+
+    def compile(self, *_: Any, **__: Any) -> None:
+        """Compile the transformer, for any length."""
+        self.model.compile(dynamic=True)
+
+    def _in_segments(self, tokens: Tokens, vectors: Tensor | None = None) -> Tensor:
+        """Each segment is a row of its own; rows without a token are left out."""
+        batch, length = tokens.numbers.shape
+        if length <= self.segment:
+            return self._encode(tokens.numbers, tokens.lengths, vectors)
+        missing = -length % self.segment
+        numbers = pad(tokens.numbers, (0, missing)).view(-1, self.segment)
+        lengths = (tokens.lengths[:, None] - torch.arange(0, length, self.segment)).clamp(0, self.segment).flatten()
+        real = torch.nonzero(lengths)[:, 0]
+        places = send(real, numbers.device)
+        if vectors is not None:
+            vectors = pad(vectors, (0, 0, 0, missing)).view(-1, self.segment, vectors.shape[-1])[places]
+        found = self._encode(numbers[places], lengths[real], vectors)
+        states = found.new_zeros(len(lengths), self.segment, self.width).index_copy(0, places, found)
+        return states.view(batch, -1, self.width)[:, :length]
+
+    def _encode(self, numbers: Tensor, lengths: Tensor, vectors: Tensor | None) -> Tensor:
+        """States of rows that fit the transformer; channels are dropped per segment, states of padding are zero."""
+        real = mask_of(lengths, numbers)
+        told = {"input_ids": numbers.masked_fill(~real, self.padding)} if vectors is None else {"inputs_embeds": vectors}
+        full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
+        states = self.model(**told, attention_mask=None if full else real.long()).last_hidden_state
+        states = spatial_dropout(states, self.dropout, self.training)
+        return states if full else states * real[..., None]
+
+
+def read_transformer(checkpoint: str) -> nn.Module:
+    """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
+    folder = Path(checkpoint)
+    if folder.is_dir():
+        _require_safetensors(folder)
+    with _complaints(checkpoint):
+        from transformers import AutoModel
+
+        model, told = AutoModel.from_pretrained(
+            checkpoint,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    missing = sorted(name for name in told["missing_keys"] if not name.startswith(NEEDLESS))
+    unexpected = sorted(name for name in told["unexpected_keys"] if not name.startswith(NEEDLESS) and "position_ids" not in name)
+    if missing or unexpected:
+        raise BadModel(
+            f"{checkpoint}: the weights do not fit the {model.config.model_type} that config.json describes: "
+            f"{_named('missing', missing)}{_named('not known', unexpected)}give a folder whose files belong together"
+        )
+    return _without_pooler(model)
+
+
+def describe_transformer(model: nn.Module, folder: Path) -> None:
+    """Write what a transformer is like, without its weights."""
+    model.config.save_pretrained(folder)  # type: ignore[union-attr, operator]
+
+
+def described_transformer(folder: Path) -> nn.Module:
+    """The transformer that a folder describes, with random weights."""
+    with _complaints(str(folder)):
+        from transformers import AutoConfig, AutoModel
+
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return _without_pooler(AutoModel.from_config(config, trust_remote_code=False))  # type: ignore[no-untyped-call]
+
+
+def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
+    """How many tokens to give a transformer at once: as many as wanted, or with 0 as it can take."""
+    config: Any = model.config
+    places = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
+    tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
+    if any(getattr(part, "padding_idx", None) is not None for part in tables):
+        places -= padding + 1  # RoBERTa and its kin count places from behind the padding
+    if wanted > places:
+        raise BadSettings(
+            f"encoder.segment={wanted}, but this {config.model_type} takes {places} tokens at once; 0 means as many"
+        )
+    if wanted in (1, 2):
+        raise BadSettings(f"encoder.segment={wanted} leaves no room between the token that begins and the one that ends it")
+    return wanted or places
+
+
+def _require_safetensors(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
+        return
+    pickled = next((path.name for pattern in ("*.bin", "*.pt", "*.ckpt") for path in sorted(folder.glob(pattern))), None)
+    if pickled:
+        raise BadModel(
+            f"{folder / pickled}: weights in a pickle, which could run code, are not read; convert them where you trust them: "
+            f"`AutoModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)` writes model.safetensors"
+        )
+    raise BadModel(f"{folder}: no model.safetensors in it; give a folder that `save_pretrained` wrote")
+
+
+def _without_pooler(model: nn.Module) -> nn.Module:
+    """The same without a pooler: it is never used, so it would never be trained."""
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # type: ignore[assignment]
+    return model
+
+
+@contextmanager
+def _complaints(checkpoint: str) -> Iterator[None]:
+    """The library's errors in our words, and nothing else of what it says."""
+    try:
+        with quiet():
+            yield
+    except Exception as error:  # the library raises all kinds
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        way = (
+            "the folder must hold config.json and model.safetensors of an encoder that the transformers library knows"
+            if Path(checkpoint).is_dir()
+            else "there is no such folder, and the model hub gave none of that name; without network, download the checkpoint "
+            "elsewhere and give its folder"
+        )
+        raise BadModel(f"{checkpoint}: cannot be read ({reason}); {way}") from None
+
+
+def _named(what: str, names: list[str]) -> str:
+    return f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}); " if names else ""
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
