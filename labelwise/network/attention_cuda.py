@@ -1,15 +1,16 @@
 """`attention.attend` in bfloat16 on a GPU: two Triton kernels, and cuBLAS for the rest of the backward pass.
 
-The first kernel goes through a document's words with a running softmax. The second computes scores and worth of some labels again
-and writes their gradients, which cuBLAS multiplies by keys, values and labels: vectors 768 wide and their gradients would not fit
-on a multiprocessor. Words come packed, one document after the other, so padding costs nothing here either. Values that are the
-keys are read once for both products, and one call of cuBLAS stands for two in the backward pass.
+The first kernel goes through a document's words with a running softmax; where it is told the targets, it gives the loss too. The
+second computes scores and worth of some labels again and writes their gradients, which cuBLAS multiplies by keys, values and
+labels: vectors 768 wide and their gradients would not fit on a multiprocessor. Words come packed, one document after the other,
+so padding costs nothing here either. Values that are the keys are read once for both products, and one call of cuBLAS stands for
+two in the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -31,7 +32,6 @@ BACKWARD = {
     False: {"WORDS": 128, "num_warps": 4, "num_stages": 3},
 }
 NEIGHBOURS = 4  # documents that go through the labels together
-DOCUMENTS = 16  # whose loss is computed at once
 SCRATCH = 136 * 2**20  # bytes for the gradients of scores and worth
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -41,10 +41,17 @@ class AttendCuda(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor, dtype: torch.dtype
+        ctx: Any,
+        keys: Tensor,
+        values: Tensor,
+        query: Tensor,
+        output: Tensor,
+        lengths: Tensor,
+        dtype: torch.dtype,
+        judged: Judged | None = None,
     ) -> Tensor:
         """Keep the packed words, the labels in whole blocks and the softmax's sums, and nothing per word and label."""
-        places, ends = _sent(*real_words(lengths, keys.shape[1]), keys)
+        places, ends = _sent(*real_words(lengths, keys.shape[1]), keys.device)
         words = [pack(x, places).to(dtype).contiguous() for x in ((keys,) if values is keys else (keys, values))]
         ctx.chunk = _chunk(len(words[0]), len(query))
         rows = triton.cdiv(len(query), ctx.chunk) * ctx.chunk
@@ -55,7 +62,9 @@ class AttendCuda(torch.autograd.Function):
         settings = FORWARD[shared]
         grid = (len(keys) * triton.cdiv(len(query), LABELS),)
         sizes = (*logits.shape, rows, keys.shape[2], values.shape[2], NEIGHBOURS, shared, LABELS, STEP)
-        _forward[grid](*_described(words, labels, settings["WORDS"]), ends, logits, norms, *sizes, **settings)
+        told = judged or Judged(None, None, None, None, 0.0)
+        described = _described(words, labels, settings["WORDS"])
+        _forward[grid](*described, ends, logits, norms, *told, keys.shape[1], *sizes, **settings)
         ctx.padded = keys.shape[:2]
         ctx.round_words, ctx.round_labels = keys.dtype == values.dtype == dtype, query.dtype == output.dtype == dtype
         ctx.save_for_backward(places, ends, logits, norms, *words, *labels)
@@ -98,20 +107,21 @@ def loss_and_gradients(
     """What `attend_loss` gives, and the gradients of those inputs that need one and of the bias."""
     kept = _Kept((*needed, False, False))
     keys, values, query, output = inputs
-    logits = AttendCuda.forward(kept, keys, values, query, output, lengths, dtype)
-    loss, arriving, by_bias = _cross_entropy(logits, bias, targets.contiguous())
-    return loss, [*AttendCuda.backward(kept, arriving)[:4], by_bias]
+    slopes = torch.empty(targets.shape, device=keys.device)
+    losses = slopes.new_empty(len(keys) * triton.cdiv(len(query), LABELS))
+    judged = Judged(bias, targets.contiguous(), slopes, losses, 1 / targets.numel())
+    AttendCuda.forward(kept, keys, values, query, output, lengths, dtype, judged)
+    return losses.sum(), [*AttendCuda.backward(kept, slopes)[:4], slopes.sum(0)]
 
 
-def _cross_entropy(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean loss of logits plus bias, its gradients by the logits and by the bias, in one launch."""
-    documents, labels = logits.shape
-    slopes, by_bias = torch.empty_like(logits), torch.empty_like(bias)
-    blocks = triton.cdiv(labels, LABELS)
-    losses = logits.new_empty(blocks)
-    sizes = (documents, labels, 1 / (documents * labels), LABELS, DOCUMENTS)
-    _judge[(blocks,)](logits, bias, targets, slopes, by_bias, losses, *sizes)
-    return losses.sum(), slopes, by_bias
+class Judged(NamedTuple):
+    """What the loss is made from, where its gradients by the logits and its parts go, and what one logit counts."""
+
+    bias: Tensor | None  # (labels,)
+    targets: Tensor | None  # (documents, labels)
+    slopes: Tensor | None  # (documents, labels)
+    losses: Tensor | None  # (launched programs,)
+    scale: float
 
 
 class _Kept:
@@ -130,7 +140,7 @@ def _fill_gradients(
     by_labels: list[Tensor | None],
     words: list[Tensor],
     labels: list[Tensor],
-    kept: tuple[Tensor, ...],
+    kept: tuple[Tensor | None, Tensor, Tensor, Tensor],
     chunk: int,
     longest: int,
 ) -> None:
@@ -144,7 +154,7 @@ def _fill_gradients(
     sizes = (count, labels[0].shape[1], words[0].shape[1], words[-1].shape[1], sides == 1, LABELS, STEP)
     for first in range(0, labels[0].shape[1], chunk):
         part = slice(first, first + chunk)
-        launch(*described, *kept, scratch, first, *sizes, **settings)
+        launch(*described, *kept, scratch, first, longest, *sizes, **settings)
         for by_word, by_label, word, label, slope in zip(by_words, by_labels, words, labels, slopes, strict=True):
             if by_word is not None:
                 _multiply(torch.addmm, by_word, slope.flatten(1), label[:, part].flatten(0, 1), add=first > 0)
@@ -163,11 +173,11 @@ def _empty(inputs: list[Tensor], needed: Sequence[bool], rounded: bool) -> list[
     return [torch.empty_like(x, dtype=dtype) if need else None for x, need in zip(inputs, needed, strict=True)]
 
 
-def _sent(places: Tensor | None, ends: Tensor, near: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Both on the GPU, in one transfer that does not wait for what the GPU still has to do."""
+def _sent(places: Tensor | None, ends: Tensor, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """Both on the GPU, in one transfer that does not wait for what the GPU still has to do; nothing if all words are real."""
     if places is None:
-        return None, send(ends, near.device)
-    sent = send(torch.cat([ends, places]), near.device)
+        return None, None
+    sent = send(torch.cat([ends, places]), device)
     return sent[len(ends) :], sent[: len(ends)]
 
 
@@ -205,6 +215,16 @@ def _product(left, right, row, column, width: tl.constexpr, STEP: tl.constexpr):
 
 
 @triton.jit
+def _bounds(ends, document, longest):  # type: ignore[no-untyped-def]
+    """Where a document's words start and end; without a list of ends, all are as long as the longest."""
+    start = document * longest
+    end = start + longest
+    if ends is not None:
+        start, end = tl.load(ends + document), tl.load(ends + document + 1)
+    return start, end
+
+
+@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
     keys,
     values,
@@ -213,6 +233,12 @@ def _forward(  # type: ignore[no-untyped-def]
     ends,
     logits,
     norms,
+    bias,
+    targets,
+    slopes,
+    losses,
+    scale,
+    longest,
     documents,
     labels,
     rows,
@@ -230,7 +256,7 @@ def _forward(  # type: ignore[no-untyped-def]
     place = tl.program_id(0) % (NEIGHBOURS * blocks)
     together = tl.minimum(documents - first, NEIGHBOURS)
     document, label = first + place % together, place // together * LABELS
-    start, end = tl.load(ends + document), tl.load(ends + document + 1)
+    start, end = _bounds(ends, document, longest)
     highest = tl.full((LABELS,), float("-inf"), tl.float32)
     total = tl.zeros((LABELS,), tl.float32)
     logit = tl.zeros((LABELS,), tl.float32)
@@ -255,10 +281,21 @@ def _forward(  # type: ignore[no-untyped-def]
         logit = logit * shrink + tl.sum(weights * worth, 1)
         highest = higher
     total = tl.maximum(total, 1.0)  # the best word alone gives 1: changes only a document without words, whose logits are 0
+    logit /= total
     label += tl.arange(0, LABELS)
-    place = document * labels + label
-    tl.store(logits + place, logit / total, mask=label < labels)
-    tl.store(norms + place, highest + tl.log2(total), mask=label < labels)
+    known, place = label < labels, document * labels + label
+    tl.store(logits + place, logit, mask=known)
+    tl.store(norms + place, highest + tl.log2(total), mask=known)
+    if targets is not None:
+        logit += tl.load(bias + label, mask=known, other=0.0)
+        target = tl.load(targets + place, mask=known, other=0.0).to(tl.float32)
+        small = tl.exp(-tl.abs(logit))
+        # log(1 + small), whose digits would be lost next to the 1
+        rest = tl.where(small < 1e-3, small - small * small / 2, tl.log(1 + small))
+        loss = tl.where(known, tl.maximum(logit, 0.0) - logit * target + rest, 0.0)
+        chance = tl.where(logit >= 0, 1.0, small) / (1 + small)
+        tl.store(slopes + place, (chance - target) * scale, mask=known)
+        tl.store(losses + tl.program_id(0), tl.sum(loss, 0) * scale)
 
 
 @triton.jit
@@ -273,6 +310,7 @@ def _backward(  # type: ignore[no-untyped-def]
     arriving,
     slopes,
     first,
+    longest,
     labels,
     rows,
     key_width: tl.constexpr,
@@ -283,7 +321,8 @@ def _backward(  # type: ignore[no-untyped-def]
     WORDS: tl.constexpr,
 ):
     document = tl.program_id(2)
-    word, end = tl.load(ends + document) + tl.program_id(1) * WORDS, tl.load(ends + document + 1)
+    word, end = _bounds(ends, document, longest)
+    word += tl.program_id(1) * WORDS
     if word >= end:
         return
     label, chunk = first + tl.program_id(0) * LABELS, tl.num_programs(0) * LABELS
@@ -308,40 +347,3 @@ def _backward(  # type: ignore[no-untyped-def]
         worth = _product(values, output, word, label, width, STEP)
     logit = tl.load(logits + place, mask=known, other=0.0)
     tl.store(slopes + here, (weights * (worth - logit[None, :])).to(keys.dtype), mask=row < end)
-
-
-@triton.jit
-def _judge(  # type: ignore[no-untyped-def]
-    logits,
-    bias,
-    targets,
-    slopes,
-    by_bias,
-    losses,
-    documents,
-    labels,
-    scale,
-    LABELS: tl.constexpr,
-    DOCUMENTS: tl.constexpr,
-):
-    label = tl.program_id(0) * LABELS + tl.arange(0, LABELS)
-    known = label < labels
-    shift = tl.load(bias + label, mask=known, other=0.0)
-    loss = tl.zeros((LABELS,), tl.float32)
-    by_label = tl.zeros((LABELS,), tl.float32)
-    for first in range(0, documents, DOCUMENTS):
-        document = first + tl.arange(0, DOCUMENTS)
-        real = (document < documents)[:, None] & known[None, :]
-        place = document[:, None] * labels + label[None, :]
-        logit = tl.load(logits + place, mask=real, other=0.0) + shift[None, :]
-        target = tl.load(targets + place, mask=real, other=0.0).to(tl.float32)
-        small = tl.exp(-tl.abs(logit))
-        # log(1 + x), whose digits would be lost next to the 1
-        rest = tl.where(small < 1e-3, small - small * small / 2, tl.log(1 + small))
-        loss += tl.sum(tl.where(real, tl.maximum(logit, 0.0) - logit * target + rest, 0.0), 0)
-        chance = tl.where(logit >= 0, 1.0, small) / (1 + small)
-        slope = tl.where(real, (chance - target) * scale, 0.0)
-        tl.store(slopes + place, slope, mask=real)
-        by_label += tl.sum(slope, 0)
-    tl.store(by_bias + label, by_label, mask=known)
-    tl.store(losses + tl.program_id(0), tl.sum(loss, 0) * scale)

@@ -7,7 +7,7 @@ chunk by label chunk and make the summaries again in the backward pass: memory d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -19,6 +19,8 @@ from labelwise.network.attention import attend_loss
 from labelwise.network.label_encoders import LabelVectors, dense
 from labelwise.network.reading import Attention, LabelAttention
 
+Judge = Callable[[Tensor, LabelVectors], Tensor]  # (batch, labels, width) summaries, and their labels → (batch, labels) logits
+
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # numbers of one chunk's widest tensor
 
 
@@ -29,20 +31,25 @@ class Decoder(nn.Module, ABC):
 
     def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
         """(batch, labels) logits."""
+        return self._in_chunks(self.judge, attention, states, states, labels, lengths)
+
+    def _in_chunks(
+        self, judge: Judge, attention: Attention, states: Tensor, values: Tensor, labels: LabelVectors, lengths: Tensor
+    ) -> Tensor:
+        """Logits from summaries of the values, some labels at a time."""
         keys = attention.keys(states)
         step = max(1, CHUNK[states.device.type] // (len(states) * max(self.widest, states.shape[1])))
 
-        def chunk(keys: Tensor, states: Tensor, query: Tensor, output: Tensor, bias: Tensor | None) -> Tensor:
-            summaries = attention.summaries(keys, states, query, lengths)
-            return self.judge(summaries, LabelVectors(query, output, bias))
+        def chunk(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, bias: Tensor | None) -> Tensor:
+            return judge(attention.summaries(keys, values, query, lengths), LabelVectors(query, output, bias))
 
         pieces = [states.new_zeros(len(states), 0)]
         for start in range(0, len(labels.query), step):
             parts = labels.at(slice(start, start + step))
             if torch.is_grad_enabled() and step < len(labels.query):
-                pieces.append(checkpoint(chunk, keys, states, *parts, use_reentrant=False, preserve_rng_state=False))
+                pieces.append(checkpoint(chunk, keys, values, *parts, use_reentrant=False, preserve_rng_state=False))
             else:
-                pieces.append(chunk(keys, states, *parts))
+                pieces.append(chunk(keys, values, *parts))
         return torch.cat(pieces, dim=1)
 
     @abstractmethod
@@ -81,9 +88,19 @@ class TanhDecoder(Decoder):
         super().__init__()
         self.project, self.widest = dense(width, output_width), output_width
 
+    def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
+        """(batch, labels) logits; a mean of projected states is the mean's projection, and there are fewer states than labels."""
+        if not attention.mixes:
+            return super().forward(attention, states, labels, lengths)
+        projected = functional.linear(states, self.project.weight)
+        return self._in_chunks(self._judge, attention, states, projected, labels, lengths)
+
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""
-        projected = torch.tanh(self.project(summaries))
+        return self._judge(functional.linear(summaries, self.project.weight), labels)
+
+    def _judge(self, projected: Tensor, labels: LabelVectors) -> Tensor:
+        projected = torch.tanh(projected + self.project.bias.to(projected.dtype))
         # Added up in float32: in bfloat16 logits of many labels would be equal.
         return _biased((projected * labels.output.to(projected.dtype)).sum(-1, dtype=torch.float32), labels)
 

@@ -19,6 +19,8 @@ from labelwise.network.token_encoders import mask_of
 class Attention(nn.Module, ABC):
     """A way for labels to read states."""
 
+    mixes = True  # what a label reads is a weighted mean of states
+
     def keys(self, states: Tensor) -> Tensor:
         """(batch, length, key width), what queries are compared with."""
         return states
@@ -69,6 +71,8 @@ class ProjectedAttention(LabelAttention):
 
 class FirstTokens(Attention):
     """Every label reads the largest of the first states of a document's segments, component by component (SPEC 1.5)."""
+
+    mixes = False
 
     def __init__(self, segment: int) -> None:
         super().__init__()
