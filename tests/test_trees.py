@@ -64,6 +64,18 @@ def test_wide_trees_hold_every_label_once_and_no_single_label_where_it_can_be_he
     assert depth == 1 or len(sizes) == 1 or (sizes > 1).sum() >= (sizes == 1).sum()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_of_wide_trees_are_in_the_cluster_with_the_nearest_centre(data, seed):
+    vectors = label_vectors(*data)
+    tree = wide_tree(vectors, k=5, seed=seed)
+    cluster = np.zeros(vectors.shape[0], dtype=int)
+    cluster[tree.labels] = tree.parents[-1]
+    centres = np.stack([vectors[tree.labels[tree.parents[-1] == number]].toarray().sum(axis=0) for number in np.unique(cluster)])
+    near = vectors[tree.labels] @ (centres / np.linalg.norm(centres, axis=1, keepdims=True)).T
+    assert len(centres) >= 4
+    assert np.mean(near.argmax(axis=1) == cluster[tree.labels]) > 0.95  # the last labels to move have moved the centres
+
+
 def test_labels_of_the_same_documents_end_up_together():
     features = csr_array(np.eye(4, dtype=np.float32).repeat(5, axis=0))
     gold = csr_array(np.kron(np.eye(4, dtype=bool), np.ones((5, 3), dtype=bool)))
@@ -107,9 +119,27 @@ def test_weights_are_those_of_linear_svc(seed):
             with_bias, truth
         )
         ours = np.zeros(features.shape[1] + 1)
-        for feature, weight in model.weights(0, 0, label).items():
+        for feature, weight in model.weights(0, label + 1).items():
             ours[feature] = weight
-        ours[-1] = model.layers[0].bias[label]
+        ours[-1] = model.bias[label + 1]
+        assert ours == pytest.approx(oracle.coef_[0], abs=2e-3)
+
+
+@given(st.integers(0, 30))
+@settings(max_examples=5)
+def test_rare_labels_that_are_done_one_after_the_other_get_the_weights_of_linear_svc(seed):
+    features, _ = random_data(seed, 60, 40, 1)
+    random = np.random.default_rng(seed)
+    gold = np.zeros((60, 30), dtype=bool)
+    for label in range(30):
+        gold[random.choice(60, 1 + label // 5, replace=False), label] = True
+    gold[~gold.any(axis=1), 29] = True  # documents without a label take no part in training
+    model = train_tree(features, csr_array(gold), flat(30), eps=1e-5, passes=3000, threshold=0.0)
+    for label in range(30):
+        oracle = LinearSVC(dual=True, tol=1e-8, max_iter=100_000, fit_intercept=False)
+        oracle.fit(np.hstack([features.toarray(), np.ones((60, 1))]), gold[:, label])
+        weights = model.weights(0, label + 1)
+        ours = [*(weights.get(feature, 0.0) for feature in range(40)), model.bias[label + 1]]
         assert ours == pytest.approx(oracle.coef_[0], abs=2e-3)
 
 
@@ -125,9 +155,9 @@ def test_logistic_weights_are_those_of_logistic_regression(seed, cost):
             with_bias, gold.toarray()[:, label]
         )
         ours = np.zeros(features.shape[1] + 1)
-        for feature, weight in model.weights(0, 0, label).items():
+        for feature, weight in model.weights(0, label + 1).items():
             ours[feature] = weight
-        ours[-1] = model.layers[0].bias[label]
+        ours[-1] = model.bias[label + 1]
         assert ours == pytest.approx(oracle.coef_[0], abs=5e-3)
     scores = model.predict(features, power=0).toarray()
     assert scores == pytest.approx(oracle_scores(model, with_bias), abs=1e-4)
@@ -136,9 +166,9 @@ def test_logistic_weights_are_those_of_logistic_regression(seed, cost):
 def oracle_scores(model: TreeModel, rows: np.ndarray) -> np.ndarray:
     weights = np.zeros((rows.shape[1], model.labels))
     for label in range(model.labels):
-        for feature, weight in model.weights(0, 0, label).items():
+        for feature, weight in model.weights(0, label + 1).items():
             weights[feature, label] = weight
-    weights[-1] = model.layers[0].bias
+    weights[-1] = model.bias[1:]
     return 1 / (1 + np.exp(-rows @ weights))
 
 
@@ -151,13 +181,13 @@ def test_training_does_not_depend_on_threads_or_on_how_lanes_are_cut(data, monke
         assert np.array_equal(array, two.arrays()[name]), name
     monkeypatch.setattr(module, "PIECE", 64)
     pieces = train_tree(*data, tree)
-    assert np.array_equal(one.layers[-1].values, pieces.layers[-1].values)
+    assert np.array_equal(one.values, pieces.values)
 
 
 def test_small_weights_are_dropped(data):
     model = train_tree(*data, flat(120), threshold=0.1)
-    assert np.abs(model.layers[0].values).min() > 0.1
-    assert train_tree(*data, flat(120), threshold=0.0).layers[0].values.size > model.layers[0].values.size
+    assert np.abs(model.values).min() > 0.1
+    assert train_tree(*data, flat(120), threshold=0.0).values.size > model.values.size
 
 
 def test_a_label_of_every_document_and_duplicated_rows_do_no_harm():
@@ -183,10 +213,9 @@ def slow_scores(model: TreeModel, row: np.ndarray, discount: float, power: int) 
     scores = np.zeros(model.labels)
     for label in model.tree.labels.tolist():
         total = 0.0
-        for level, node, child in model.path(label):
-            weights = model.weights(level, node, child)
-            margin = model.layers[level].bias[child] + sum(weight * row[feature] for feature, weight in weights.items())
-            total = total * (discount if level else 1) - max(0, 1 - margin) ** power - 1e-4 / (1 + max(margin, 1))
+        for node, child in model.path(label):
+            margin = model.bias[child] + sum(weight * row[feature] for feature, weight in model.weights(node, child).items())
+            total = total * discount - max(0, 1 - margin) ** power - 1e-4 / (1 + max(margin, 1))
         scores[label] = np.exp(total)
     return scores
 
@@ -224,6 +253,22 @@ def test_parts_and_threads_do_not_change_the_prediction(data, monkeypatch):
     whole = model.predict(data[0]).toarray()
     monkeypatch.setattr(module, "PART", 50)
     assert np.array_equal(model.predict(data[0], threads=2).toarray(), whole)
+
+
+def test_a_document_alone_is_scored_as_among_others(data):
+    models = [train_tree(*data, make(label_vectors(*data))) for make in (balanced_tree, wide_tree)]
+    whole = predict(models, data[0][:50]).toarray()
+    assert np.array_equal(np.vstack([predict(models, data[0][[row]]).toarray() for row in range(50)]), whole)
+
+
+def test_leaves_of_one_label_and_of_none_are_searched_as_any_other(data):
+    features, gold = data
+    tree = balanced_tree(label_vectors(*data), max_leaf=1)
+    assert 0 in np.diff(tree.children(tree.depth - 1))
+    model = TreeModel.from_arrays(train_tree(features, gold, tree).arrays())
+    found = model.predict(features[:3], beam=1000).toarray()
+    for row in range(3):
+        assert found[row] == pytest.approx(slow_scores(model, features[[row]].toarray()[0], 1.0, 2), abs=1e-5)
 
 
 def test_documents_without_a_feature_reach_nothing(data):

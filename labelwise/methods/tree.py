@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -100,7 +102,7 @@ class _Forest:
         self._features = Tfidf(self.settings.features)
         self._trees: list[TreeModel] = []
 
-    def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
+    def _make_tree(self, gold: csr_array, vectors: Callable[[], csr_array], seed: int) -> LabelTree:
         raise TypeError("say how a tree is made")
 
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
@@ -110,7 +112,8 @@ class _Forest:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
         features = Tfidf(self.settings.features)
         rows = features.fit_transform((document.text for document in train), progress=show)
-        trees = [self._train(rows, gold, number, show) for number in range(self._number)]
+        vectors = cache(lambda: label_vectors(rows, gold))  # the same for every tree, and for none where all were kept
+        trees = [self._train(rows, gold, vectors, number, show) for number in range(self._number)]
         self._labels, self._features, self._trees = train.labels, features, trees
         return self
 
@@ -173,13 +176,15 @@ class _Forest:
         scores = predict(self._trees, rows, threads=self._threads, **self._search())
         return Scores(_moved(scores, known, batch.labels), batch.labels)
 
-    def _train(self, rows: csr_array, gold: csr_array, number: int, progress: Progress) -> TreeModel:
+    def _train(
+        self, rows: csr_array, gold: csr_array, vectors: Callable[[], csr_array], number: int, progress: Progress
+    ) -> TreeModel:
         given = self.settings
         kept = self._kept(rows, gold, number)
         if kept is not None and kept.is_file():
             with np.load(kept, allow_pickle=False) as stored:
                 return TreeModel.from_arrays({name: stored[name] for name in stored.files})
-        tree = self._make_tree(rows, gold, given.seed + number)
+        tree = self._make_tree(gold, vectors, given.seed + number)
         model = train_tree(
             rows,
             gold,
@@ -221,9 +226,9 @@ class Parabel(_Forest):
     name: ClassVar[str] = "parabel"
     Settings: ClassVar[type] = ParabelSettings
 
-    def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
+    def _make_tree(self, gold: csr_array, vectors: Callable[[], csr_array], seed: int) -> LabelTree:
         return balanced_tree(
-            label_vectors(features, gold),
+            vectors(),
             max_leaf=self.settings.leaf,
             branching=self.settings.branching,
             seed=seed,
@@ -237,10 +242,8 @@ class Bonsai(_Forest):
     name: ClassVar[str] = "bonsai"
     Settings: ClassVar[type] = BonsaiSettings
 
-    def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
-        return wide_tree(
-            label_vectors(features, gold), k=self.settings.clusters, depth=self.settings.depth, seed=seed, threads=self._threads
-        )
+    def _make_tree(self, gold: csr_array, vectors: Callable[[], csr_array], seed: int) -> LabelTree:
+        return wide_tree(vectors(), k=self.settings.clusters, depth=self.settings.depth, seed=seed, threads=self._threads)
 
 
 class Linear(_Forest):
@@ -249,7 +252,7 @@ class Linear(_Forest):
     name: ClassVar[str] = "linear"
     Settings: ClassVar[type] = LinearSettings
 
-    def _make_tree(self, features: csr_array, gold: csr_array, seed: int) -> LabelTree:
+    def _make_tree(self, gold: csr_array, vectors: Callable[[], csr_array], seed: int) -> LabelTree:
         seen = np.unique(gold.indices).astype(np.int32)
         return LabelTree((np.zeros(len(seen), dtype=np.int32),), seen)
 

@@ -7,6 +7,7 @@ plain spherical k-means makes many clusters at once (Bonsai). Labels without a d
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -125,19 +126,22 @@ def _halve(indptr, indices, data, members, seed, width):  # type: ignore[no-unty
 def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int, threads: int) -> list[np.ndarray]:
     """Clusters of a set of labels by spherical k-means; single labels join their next cluster, empty clusters fall away."""
     own = csr_array(vectors[members])
-    random = np.random.default_rng(seed)
-    centres = csr_array(own[np.sort(random.choice(len(members), k, replace=False))])
-    before, choice = -2.0, np.zeros(len(members), dtype=np.int64)
-    near = np.zeros((len(members), k), dtype=np.float32)
-    for _ in range(ROUNDS):
-        near = _all_near(own, np.ascontiguousarray(centres.toarray().T), threads)
-        choice = np.where(near.max(axis=1) > 0, near.argmax(axis=1), 0)
-        mean = float(near[np.arange(len(members)), choice].mean())
-        if mean - before < GAIN:
-            break
-        before = mean
-        chosen = csr_array((np.ones(len(members), dtype=np.float32), (choice, np.arange(len(members)))), shape=(k, len(members)))
-        centres = _unit(csr_array(chosen @ own))
+    used = np.bincount(own.indices, minlength=own.shape[1]) > 0
+    indices = (np.cumsum(used, dtype=np.int32) - 1)[own.indices]
+    centres = np.empty((used.sum(), k), dtype=np.float32)
+    choice = np.full(len(members), -1)  # at first a cluster is one label
+    choice[np.sort(np.random.default_rng(seed).choice(len(members), k, replace=False))] = np.arange(k)
+    before, near = -2.0, np.zeros((len(members), k), dtype=np.float32)
+    edges = np.linspace(0, len(members), threads + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(ROUNDS):
+            lengths = _fill(own.indptr, indices, own.data, choice, centres)
+            list(pool.map(partial(_near, own.indptr, indices, own.data, centres, lengths, near), edges[:-1], edges[1:]))
+            choice = np.where(near.max(axis=1) > 0, near.argmax(axis=1), 0)
+            mean = float(near[np.arange(len(members)), choice].mean())
+            if mean - before < GAIN:
+                break
+            before = mean
     sizes = np.bincount(choice, minlength=k)
     for item in np.flatnonzero(sizes[choice] == 1):
         others = np.where(sizes > 0, near[item], -np.inf)
@@ -147,16 +151,6 @@ def _part(vectors: csr_array, members: np.ndarray, k: int, seed: int, threads: i
             choice[item] = int(others.argmax())
             sizes[choice[item]] += 1
     return [members[choice == cluster] for cluster in np.flatnonzero(sizes)]
-
-
-def _all_near(vectors: csr_array, centres: np.ndarray, threads: int) -> np.ndarray:
-    """(labels, clusters) cosine of each label with each centre, on threads."""
-    edges = np.linspace(0, vectors.shape[0], threads + 1).astype(int)
-    with ThreadPoolExecutor(threads) as pool:
-        parts = pool.map(
-            lambda part: _near(vectors.indptr[part[0] : part[1] + 1], vectors.indices, vectors.data, centres), pairwise(edges)
-        )
-        return np.concatenate(list(parts))
 
 
 def _strongest(sums: csr_array) -> csr_array:
@@ -189,14 +183,30 @@ def _largest(indptr, indices, data, keep):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _near(indptr, indices, data, centres):  # type: ignore[no-untyped-def]
-    """(labels, clusters) cosine of each label with each centre; centres are (features, clusters)."""
-    near = np.zeros((len(indptr) - 1, centres.shape[1]), dtype=np.float32)
-    for item in range(len(indptr) - 1):
+def _fill(indptr, indices, data, choice, centres):  # type: ignore[no-untyped-def]
+    """Sum up the labels of each cluster in `centres` (features, clusters), and give the lengths of the sums."""
+    centres[:] = 0
+    for item in range(len(choice)):
+        if choice[item] >= 0:
+            for place in range(indptr[item], indptr[item + 1]):
+                centres[indices[place], choice[item]] += data[place]
+    squares = np.zeros(centres.shape[1])
+    for feature in range(len(centres)):
+        for cluster in range(len(squares)):
+            squares[cluster] += np.float64(centres[feature, cluster]) ** 2
+    return np.sqrt(np.where(squares > 0, squares, 1)).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _near(indptr, indices, data, centres, lengths, near, first, last):  # type: ignore[no-untyped-def]
+    """Write the cosine of each label from `first` to `last` with each centre to `near` (labels, clusters)."""
+    for item in range(first, last):
         row = near[item]
+        row[:] = 0
         for place in range(indptr[item], indptr[item + 1]):
             centre = centres[indices[place]]
             value = data[place]
             for cluster in range(len(row)):
                 row[cluster] += value * centre[cluster]
-    return near
+        for cluster in range(len(row)):
+            row[cluster] /= lengths[cluster]

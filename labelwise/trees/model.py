@@ -1,14 +1,16 @@
 """A trained label tree: linear classifiers at its nodes, and beam search through them (SPEC 12.2, 12.4).
 
 Training goes node by node, costliest first, on threads; the result does not depend on their number. Weights are kept per node as
-rows of features with the children they speak for, found at prediction by a bitmap of the node's features.
+rows of features with the children they speak for, found at prediction by a bitmap of the node's features. The arrays of all nodes
+are one, so that a search is one call of a kernel; files keep them level by level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,8 +19,8 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelwise.progress import Progress, silent
-from labelwise.trees.beam import average, best, bitmaps, expand, reached
-from labelwise.trees.solver import harvest, localise, signs_of, solve
+from labelwise.trees.beam import average, fill_maps, search
+from labelwise.trees.solver import localise, signs_of, solve
 from labelwise.trees.tree import LabelTree
 
 BLOCK = 64  # lanes solved side by side
@@ -26,27 +28,39 @@ PIECE = 256  # lanes of a node that are one task
 PART = 4096  # documents searched at once: enough to use the weights of a node again and again while they are in the cache
 
 
-@dataclass(frozen=True)
-class Layer:
-    """The classifiers of one level, node by node of the level above."""
+class Part(NamedTuple):
+    """The classifiers of some consecutive nodes: how many features each node has, and so on down to the weights."""
 
-    chunks: np.ndarray  # (nodes above + 1,), where the features of each node start
+    chunks: np.ndarray  # (nodes,), features of each node
     features: np.ndarray  # ascending within a node
-    rows: np.ndarray  # (features + 1,), where the weights of each feature start
+    rows: np.ndarray  # (features,), weights of each feature
     lanes: np.ndarray  # which child of the node a weight is for
     values: np.ndarray
-    bias: np.ndarray  # (nodes,)
+    bias: np.ndarray  # (children,)
 
 
 @dataclass(frozen=True)
 class TreeModel:
-    """A tree with its classifiers."""
+    """A tree with its classifiers; nodes are counted from the root, level after level, so that children stand side by side."""
 
     tree: LabelTree
-    layers: tuple[Layer, ...]
     features: int
     labels: int
-    _maps: list[Any] = field(default_factory=list, repr=False, compare=False)
+    chunks: np.ndarray  # (inner nodes + 1,), where the features of each node start
+    columns: np.ndarray  # the features, ascending within a node
+    rows: np.ndarray  # (columns + 1,), where the weights of each feature start
+    lanes: np.ndarray  # which child of the node a weight is for
+    values: np.ndarray
+    bias: np.ndarray  # (nodes,), 0 for the root
+
+    @classmethod
+    def of_parts(cls, tree: LabelTree, features: int, labels: int, parts: Iterable[Part]) -> TreeModel:
+        """A model from the classifiers of its nodes, in order."""
+        sizes, columns, counts, lanes, values, bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        chunks = np.append(0, np.cumsum(sizes))
+        rows = np.zeros(len(counts) + 1, dtype=np.int32 if len(values) < 2**31 else np.int64)
+        np.cumsum(counts, dtype=rows.dtype, out=rows[1:])
+        return cls(tree, features, labels, chunks, columns, rows, lanes, values, np.append(np.float32(0), bias))
 
     def predict(
         self, features: csr_array, *, beam: int = 10, discount: float = 1.0, power: int = 2, threads: int = 1
@@ -58,12 +72,25 @@ class TreeModel:
         return predict([self], features, beam=beam, discount=discount, power=power, threads=threads)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything as named arrays, to be saved."""
+        """Everything as named arrays, level by level, to be saved."""
         plain: dict[str, np.ndarray] = {"labels": self.tree.labels, "size": np.array([self.features, self.labels])}
-        for level, (parents, layer) in enumerate(zip(self.tree.parents, self.layers, strict=True)):
-            sizes = np.diff(layer.rows)
-            small = {**vars(layer), "rows": sizes.astype(_smallest(sizes.max(initial=0)))}
-            plain |= {f"{level}.parents": parents, **{f"{level}.{name}": array for name, array in small.items()}}
+        first, last = 0, 1
+        for level, parents in enumerate(self.tree.parents):
+            chunks = self.chunks[first : last + 1]
+            kept = slice(chunks[0], chunks[-1])
+            rows = self.rows[chunks[0] : chunks[-1] + 1]
+            weights, sizes = slice(rows[0], rows[-1]), np.diff(rows)
+            first, last = last, last + len(parents)
+            arrays = {
+                "parents": parents,
+                "chunks": chunks - chunks[0],
+                "features": self.columns[kept],
+                "rows": sizes.astype(_smallest(sizes.max(initial=0))),
+                "lanes": self.lanes[weights].astype(_smallest(np.bincount(parents).max())),
+                "values": self.values[weights],
+                "bias": self.bias[first:last],
+            }
+            plain |= {f"{level}.{name}": array for name, array in arrays.items()}
         return plain
 
     @classmethod
@@ -71,56 +98,40 @@ class TreeModel:
         """The model whose `arrays` these are."""
         depth = sum(name.endswith(".parents") for name in plain)
         tree = LabelTree(tuple(plain[f"{level}.parents"] for level in range(depth)), plain["labels"])
-        layers = []
-        for level in range(depth):
-            parts = {name: plain[f"{level}.{name}"] for name in ("chunks", "features", "rows", "lanes", "values", "bias")}
-            rows = np.append(0, np.cumsum(parts["rows"], dtype=np.int64))
-            layers.append(Layer(**{**parts, "rows": rows.astype(_smallest(rows[-1]))}))
-        return cls(tree, tuple(layers), *plain["size"].tolist())
+        parts = (Part(*(plain[f"{level}.{name}"] for name in Part._fields)) for level in range(depth))
+        return cls.of_parts(tree, *plain["size"].tolist(), (part._replace(chunks=np.diff(part.chunks)) for part in parts))
 
-    def path(self, label: int) -> list[tuple[int, int, int]]:
-        """(level, node above, child) from the root to a label; empty when the label is in no leaf."""
+    def path(self, label: int) -> list[tuple[int, int]]:
+        """(node, child) from the root to a label; empty when the label is in no leaf."""
         places = np.flatnonzero(self.tree.labels == label)
-        steps: list[tuple[int, int, int]] = []
-        child = int(places[0]) if len(places) else -1
-        for level in range(self.tree.depth - 1, -1, -1):
-            if child < 0:
-                break
-            above = int(self.tree.parents[level][child])
-            steps.insert(0, (level, above, child))
-            child = above
+        steps: list[tuple[int, int]] = []
+        child = len(self.bias) - len(self.tree.labels) + int(places[0]) if len(places) else 0
+        while child:
+            node = int(np.searchsorted(self._children, child, side="right")) - 1
+            steps.insert(0, (node, child))
+            child = node
         return steps
 
-    def weights(self, level: int, node: int, child: int) -> dict[int, float]:
+    def weights(self, node: int, child: int) -> dict[int, float]:
         """Feature to weight of the classifier for one child of a node."""
-        layer = self.layers[level]
-        first, last = layer.chunks[node], layer.chunks[node + 1]
-        span = slice(int(layer.rows[first]), int(layer.rows[last]))
-        sizes = np.diff(layer.rows[first : last + 1].astype(np.int64)).astype(np.int64)
-        features = np.repeat(layer.features[first:last], sizes)
-        mine = layer.lanes[span] == child - self.tree.children(level)[node]
-        return dict(zip(features[mine].tolist(), layer.values[span][mine].tolist(), strict=True))
+        first, last = self.chunks[node], self.chunks[node + 1]
+        span = slice(self.rows[first], self.rows[last])
+        features = np.repeat(self.columns[first:last], np.diff(self.rows[first : last + 1]))
+        mine = self.lanes[span] == child - self._children[node]
+        return dict(zip(features[mine].tolist(), self.values[span][mine].tolist(), strict=True))
 
-    def search(
-        self, features: csr_array, first: int, last: int, beam: int, discount: float, power: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row starts, labels and scores of everything that the beam reaches for some consecutive documents."""
-        places = features.indptr[first : last + 1].astype(np.int64)
-        rows = places - places[0], features.indices[places[0] : places[-1]], features.data[places[0] : places[-1]]
-        nodes, scores = np.zeros((last - first, 1), dtype=np.int32), np.zeros((last - first, 1), dtype=np.float32)
-        for level, (layer, maps) in enumerate(zip(self.layers, self._bitmaps(), strict=True)):
-            children = self.tree.children(level)
-            weights = layer.chunks, layer.rows, layer.lanes, layer.values, layer.bias, *maps
-            logs = expand(*rows, nodes, scores, children, *weights, np.float32(discount if level else 1.0), power)
-            if level < len(self.layers) - 1:
-                nodes, scores = best(nodes, logs, children, beam)
-        found: tuple[np.ndarray, np.ndarray, np.ndarray] = reached(nodes, logs, children, self.tree.labels)
-        return found
+    @cached_property
+    def _children(self) -> np.ndarray:
+        """(inner nodes + 1,), where the children of each node start."""
+        return np.cumsum(np.concatenate([[1], *(np.diff(self.tree.children(level)) for level in range(self.tree.depth))]))
 
-    def _bitmaps(self) -> list[Any]:
-        if not self._maps:
-            self._maps.extend(bitmaps(layer.chunks, layer.features, self.features) for layer in self.layers)
-        return self._maps
+    @cached_property
+    def searched(self) -> tuple[Any, ...]:
+        """What beam search needs; numpy makes the maps, since it asks for large pages of memory and numba does not."""
+        tree = self.tree.depth, self._children, self.tree.labels, self.chunks, self.rows, self.lanes, self.values, self.bias
+        maps = np.zeros((len(self.chunks) - 1, (self.features + 31) // 32), dtype=np.uint64)
+        fill_maps(self.chunks, self.columns, maps)
+        return tree, maps
 
 
 def predict(
@@ -133,35 +144,25 @@ def predict(
     threads: int = 1,
 ) -> csr_array:
     """(documents, labels) the mean of the scores of several trees; a label that a tree does not reach counts 0 there."""
-    for model in models:
-        model._bitmaps()  # made once, not by every thread
+    trees = [model.searched for model in models]  # made once, not by every thread
     labels, documents = models[0].labels, features.shape[0]
 
     def part(edges: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found = [model.search(features, *edges, beam, discount, power) for model in models]
-        return found[0] if len(found) == 1 else _average(found, labels)
+        rows = features.indptr[edges[0] : edges[1] + 1], features.indices, features.data
+        found = [search(*rows, *tree, beam, np.float32(discount), power) for tree in trees]
+        joined = map(np.concatenate, zip(*found, strict=True))
+        return found[0] if len(found) == 1 else average(*joined, len(found), labels)
 
     number = max(threads, documents // PART) if documents > PART else 1
-    parts = list(pairwise(np.linspace(0, documents, number + 1).astype(np.int64).tolist()))
     if number == 1:  # making threads would take longer than one document does
-        done = [part(parts[0])]
+        indptr, columns, values = part((0, documents))
     else:
+        edges = pairwise(np.linspace(0, documents, number + 1).astype(np.int64).tolist())
         with ThreadPoolExecutor(threads) as pool:
-            done = list(pool.map(part, parts))
-    indptr = np.cumsum(np.concatenate([[0], *(np.diff(starts) for starts, _, _ in done)]))
-    columns, values = (done[0][item] if number == 1 else np.concatenate([one[item] for one in done]) for item in (1, 2))
+            starts, *others = zip(*pool.map(part, edges), strict=True)
+        indptr = np.cumsum(np.concatenate([[0], *(np.diff(one) for one in starts)]))
+        columns, values = (np.concatenate(several) for several in others)
     return csr_array((values, columns, indptr.astype(np.int32 if indptr[-1] < 2**31 else np.int64)), shape=(documents, labels))
-
-
-def _average(
-    found: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], labels: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    offsets = np.cumsum([0, *(len(columns) for _, columns, _ in found[:-1])])
-    starts = np.stack([rows + offset for (rows, _, _), offset in zip(found, offsets, strict=True)])
-    joined: tuple[np.ndarray, np.ndarray, np.ndarray] = average(
-        starts, np.concatenate([columns for _, columns, _ in found]), np.concatenate([values for _, _, values in found]), labels
-    )
-    return joined
 
 
 def train_tree(
@@ -193,8 +194,8 @@ def train_tree(
 
     def work(task: tuple[int, int, int, int, int]) -> Weights:
         _, level, node, first, last = task
-        if starts[level][node + 1] - starts[level][node] == 1:
-            return _certain()
+        if starts[level][node + 1] - starts[level][node] <= 1:
+            return _certain(last - first)
         rows = _rows(above[level], node).astype(np.int32)
         lanes = first, last, int(starts[level][node])
         return _train_piece(indptr, features, rows, members[level], lanes, (C, eps, passes, threshold, seed, logistic))
@@ -202,11 +203,12 @@ def train_tree(
     tasks.sort(reverse=True)  # costliest first, so that no thread is left with a long one at the end
     with ThreadPoolExecutor(threads) as pool:
         done = list(progress(pool.map(work, tasks), task, len(tasks)))
-    nodes: list[list[list[tuple[int, Weights]]]] = [[[] for _ in range(matrix.shape[1])] for matrix in above]
-    for (_, level, node, first, _), weights in zip(tasks, done, strict=True):
-        nodes[level][node].append((first, weights))
-    layers = tuple(_layer([_joined(pieces) for pieces in level]) for level in nodes)
-    return TreeModel(tree, layers, features.shape[1], gold.shape[1])
+    pieces: dict[tuple[int, int], dict[int, Weights]] = {}
+    while done:  # what is joined is not kept twice
+        _, level, node, first, _ = tasks.pop()
+        pieces.setdefault((level, node), {})[first] = done.pop()
+    parts = [_joined(pieces.pop(node)) for node in sorted(pieces)]
+    return TreeModel.of_parts(tree, features.shape[1], gold.shape[1], parts)
 
 
 class Weights(NamedTuple):
@@ -218,9 +220,10 @@ class Weights(NamedTuple):
     bias: np.ndarray
 
 
-def _certain() -> Weights:
+def _certain(children: int) -> Weights:
     """An only child is chosen for sure."""
-    return Weights(*(np.zeros(0, dtype=kind) for kind in (np.int32, np.int32, np.float32)), np.full(1, 1e3, dtype=np.float32))
+    none = (np.zeros(0, dtype=kind) for kind in (np.int32, np.int32, np.float32))
+    return Weights(*none, np.full(children, 1e3, dtype=np.float32))
 
 
 def _train_piece(
@@ -234,32 +237,29 @@ def _train_piece(
     """Train some lanes of one node on the documents that reach it."""
     cost, eps, passes, threshold, seed, logistic = settings
     first, last, offset = lanes
-    own, starts, local, values, single_starts, singles, single_values = localise(
-        indptr, features.indices, features.data, rows, features.shape[1]
-    )
+    node = localise(indptr, features.indices, features.data, rows, features.shape[1])
+    _, starts, _, values, single_starts, _, single_values = node
     single_squares = _sums_of_squares(single_starts, single_values)
     squares = _sums_of_squares(starts, values) + single_squares + np.float32(1)  # the bias is a feature of value 1
-    found, bias = [], []
+    found, biases = [], []
     for begin, end in _pieces(first, last, BLOCK):
         signs = signs_of(members.indptr, members.indices, rows, begin, end)
-        weights, alpha = solve(
-            starts,
-            local,
-            values,
+        parts, bias = solve(
+            node,
             squares,
             single_squares,
             signs,
-            len(own),
+            end - begin,
             np.float32(cost),
             np.float32(eps),
             passes,
+            np.float32(threshold),
             seed,
             logistic,
         )
-        feature, lane, value = harvest(weights, alpha, own, single_starts, singles, single_values, np.float32(threshold))
-        found.append((feature, lane + np.int32(begin - offset), value))
-        bias.append(weights[-1])
-    return Weights(*(np.concatenate(part) for part in zip(*found, strict=True)), np.concatenate(bias))
+        found += [(feature, lane + np.int32(begin - offset), value) for feature, lane, value in parts]
+        biases.append(bias)
+    return Weights(*(np.concatenate(part) for part in zip(*found, strict=True)), np.concatenate(biases))
 
 
 @njit(cache=True, nogil=True)
@@ -274,21 +274,13 @@ def _sums_of_squares(starts, values):  # type: ignore[no-untyped-def]
     return sums
 
 
-def _joined(pieces: list[tuple[int, Weights]]) -> tuple[np.ndarray, ...]:
-    """(features, row sizes, lanes, values, bias) of a node, feature by feature."""
-    parts = [weights for _, weights in sorted(pieces, key=lambda piece: piece[0])]
-    feature, lane, value, bias = (np.concatenate(part) for part in zip(*parts, strict=True))
+def _joined(pieces: dict[int, Weights]) -> Part:
+    """The classifiers of a node, feature by feature, from pieces by their first lane."""
+    feature, lane, value, bias = (np.concatenate(part) for part in zip(*(pieces[first] for first in sorted(pieces)), strict=True))
     order = np.argsort(feature.astype(np.int64) * max(1, len(bias)) + lane, kind="stable")
     kept, sizes = np.unique(feature, return_counts=True)
-    return kept, sizes, lane[order], value[order], bias
-
-
-def _layer(nodes: list[tuple[np.ndarray, ...]]) -> Layer:
-    features, sizes, lanes, values, bias = (np.concatenate(part) for part in zip(*nodes, strict=True))
-    widest = max(len(node[4]) for node in nodes)
-    chunks = np.cumsum([0, *(len(node[0]) for node in nodes)], dtype=np.int64)
-    rows = np.append(0, np.cumsum(sizes, dtype=np.int64))
-    return Layer(chunks, features, rows.astype(_smallest(rows[-1])), lanes.astype(_smallest(widest)), values, bias)
+    lane = lane[order].astype(_smallest(len(bias)))
+    return Part(np.array([len(kept)]), kept, sizes.astype(np.int32), lane, value[order], bias)
 
 
 def _smallest(largest: int) -> type:
@@ -297,8 +289,8 @@ def _smallest(largest: int) -> type:
 
 
 def _pieces(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    """Lanes in pieces of a size, the rest in one of its own."""
-    for begin in range(first, last, size):
+    """Lanes in pieces of a size, the rest in one of its own; one empty piece where there are none."""
+    for begin in range(first, max(last, first + 1), size):
         yield begin, min(begin + size, last)
 
 

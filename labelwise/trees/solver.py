@@ -59,47 +59,41 @@ def localise(indptr, indices, data, rows, features):  # type: ignore[no-untyped-
     return own, starts, local, values, single_starts, singles, single_values
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def solve(starts, local, values, squares, single_squares, signs, features, cost, eps, passes, seed, logistic):  # type: ignore[no-untyped-def]
-    """Weights (features + 1, lanes), the last row the bias, and step sizes y·α (rows, lanes) of one block of lanes.
+@njit(cache=True, nogil=True)
+def solve(node, squares, single_squares, signs, lanes, cost, eps, passes, threshold, seed, logistic):  # type: ignore[no-untyped-def]
+    """Feature, lane and value of each weight above the threshold, and the biases, of one block of lanes of a localised node.
 
     Minimises ½‖w‖² + C Σ max(0, 1 - y w·x)², or with `logistic` ½‖w‖² + C Σ log(1 + exp(-y w·x)). A lane is done when its
-    projected gradients spread by at most `eps`;
-    lanes that are done are taken out between passes, so that the slow ones do not keep the others running.
+    projected gradients spread by at most `eps`; lanes that are done are taken out between passes, so that the slow ones do not
+    keep the others running. The weights of all features are by far the largest array, so there is never a second one.
     """
-    rows, lanes = signs.shape
-    out_weights, out_alpha = np.zeros((features + 1, lanes), dtype=np.float32), np.zeros((rows, lanes), dtype=np.float32)
-    lane_of = _padded(np.arange(lanes))
-    width = len(lane_of)
-    weights, alpha = np.zeros((features + 1, width), dtype=np.float32), np.zeros((rows, width), dtype=np.float32)
-    sign = _take_lanes(signs, lane_of)
-    diagonal, cost = np.float32(0.5 / cost), np.float32(cost)
+    own, starts, local, values, single_starts, singles, single_values = node
+    rows, width = signs.shape
+    weights, alpha = np.zeros((len(own) + 1, width), dtype=np.float32), np.zeros((rows, width), dtype=np.float32)
+    lane_of = np.where(np.arange(width) < lanes, np.arange(width), -1)
+    diagonal = np.float32(0.5) / cost
     order = np.arange(rows, dtype=np.int32)
     state = np.uint64(88172645463325252) + np.uint64(seed)
+    bias, found = np.zeros(lanes, dtype=np.float32), []
     for number in range(passes):
         state = _shuffle(order, state)
         spread = _sweep_rows(
-            starts, local, values, squares, single_squares, sign, weights, alpha, diagonal, cost, order, logistic
+            starts, local, values, squares, single_squares, signs, weights, alpha, diagonal, cost, order, logistic
         )
-        going = np.flatnonzero((spread > eps) & (lane_of >= 0))
-        if number == passes - 1:
-            going = going[:0]
-        if len(going) > 0.75 * width:
+        going = (spread > eps) & (lane_of >= 0) & (number < passes - 1)
+        left = going.sum()
+        if left > 0.75 * width:
             continue  # a copy would cost more than it saves
-        kept = np.zeros(width, dtype=np.bool_)
-        kept[going] = True
-        _keep_lanes(weights, out_weights, kept, lane_of)
-        _keep_lanes(alpha, out_alpha, kept, lane_of)
-        if not len(going):
+        done = np.flatnonzero(~going & (lane_of >= 0))
+        bias[lane_of[done]] = weights[len(own)][done]
+        found.append(_harvest(weights, alpha, signs, done, lane_of, own, single_starts, singles, single_values, threshold))
+        if not left:
             break
-        going = _padded(going)
-        weights, alpha, sign = _take_lanes(weights, going), _take_lanes(alpha, going), _take_lanes(sign, going)
-        lane_of = np.array([lane_of[lane] if lane >= 0 else -1 for lane in going])
-        width = len(going)
-    for row in range(rows):
-        for lane in range(lanes):
-            out_alpha[row, lane] *= signs[row, lane]
-    return out_weights, out_alpha
+        kept = _padded(np.flatnonzero(going))
+        weights, alpha, signs = _take_lanes(weights, kept), _take_lanes(alpha, kept), _take_lanes(signs, kept)
+        lane_of = np.array([lane_of[lane] if lane >= 0 else -1 for lane in kept])
+        width = len(kept)
+    return found, bias
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -107,6 +101,7 @@ def _sweep_rows(starts, local, values, squares, single_squares, signs, weights, 
     """One pass of dual coordinate descent over the rows in a given order; gives the spread of projected gradients per lane."""
     lanes = weights.shape[1]
     margin, step = np.empty(lanes, dtype=np.float32), np.empty(lanes, dtype=np.float32)
+    chosen = np.empty(lanes, dtype=np.uint32)  # an index that cannot be negative is not checked for it
     high, low = np.full(lanes, -np.inf, dtype=np.float32), np.full(lanes, np.inf, dtype=np.float32)
     bias = weights[weights.shape[0] - 1]
     for item in range(len(order)):
@@ -150,6 +145,16 @@ def _sweep_rows(starts, local, values, squares, single_squares, signs, weights, 
             step[lane] = change * sign[lane]
             moved = max(moved, abs(change))
         if moved == np.float32(0.0):
+            continue
+        few = 0
+        for lane in range(lanes):
+            chosen[few] = lane
+            few += step[lane] != np.float32(0.0)
+        if 8 * few <= lanes:  # rare labels: hardly any lane moves, and the others need not be written
+            for lane in chosen[:few]:
+                bias[lane] += step[lane]
+                for place in range(begin, end):
+                    weights[np.uint32(local[place]), lane] += values[place] * step[lane]
             continue
         for lane in range(lanes):
             bias[lane] += step[lane]
@@ -220,61 +225,52 @@ def _shuffle(order, state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _keep_lanes(matrix, out, going, lane_of):  # type: ignore[no-untyped-def]
-    """Copy the columns of lanes that are done to their place in the result."""
-    for row in range(matrix.shape[0]):
-        for lane in range(matrix.shape[1]):
-            if not going[lane] and lane_of[lane] >= 0:
-                out[row, lane_of[lane]] = matrix[row, lane]
-
-
-@njit(cache=True, nogil=True)
 def _take_lanes(matrix, lanes):  # type: ignore[no-untyped-def]
-    """Some columns of a matrix; zeros for -1. A lane whose signs are 0 stays at weight 0."""
-    taken = np.zeros((matrix.shape[0], len(lanes)), dtype=np.float32)
-    for row in range(matrix.shape[0]):
-        for item in range(len(lanes)):
-            if lanes[item] >= 0:
-                taken[row, item] = matrix[row, lanes[item]]
-    return taken
+    """Some columns of a matrix, ascending, moved together in its own memory; zeros for -1, and signs of 0 keep a weight at 0."""
+    rows, width = matrix.shape
+    flat = matrix.reshape(-1)
+    place = 0
+    for row in range(rows):
+        for lane in lanes:
+            flat[place] = flat[row * width + lane] if lane >= 0 else 0
+            place += 1
+    return flat[:place].reshape((rows, len(lanes)))
 
 
 @njit(cache=True, nogil=True)
-def harvest(weights, alpha, own, single_starts, singles, single_values, threshold):  # type: ignore[no-untyped-def]
-    """Feature, lane and value of the weights above the threshold, features ascending; singles are merged in."""
-    lanes = weights.shape[1]
-    shared = len(own)
+def _harvest(weights, alpha, signs, done, lane_of, own, single_starts, singles, single_values, threshold):  # type: ignore[no-untyped-def]
+    """Feature, lane and value of the weights above the threshold of lanes that are done: shared features, then singles."""
     total = 0
-    for item in range(shared):
-        row = weights[item]
-        for lane in range(lanes):
-            total += abs(row[lane]) > threshold
-    for item in range(alpha.shape[0]):
+    for item in range(len(own)):
+        for lane in done:
+            total += abs(weights[item, lane]) > threshold
+    for item in range(len(alpha)):
         for place in range(single_starts[item], single_starts[item + 1]):
-            for lane in range(lanes):
+            for lane in done:
                 total += abs(alpha[item, lane] * single_values[place]) > threshold
     features, columns, kept = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32), np.empty(total, dtype=np.float32)
     total = 0
-    for item in range(shared):
-        row = weights[item]
-        for lane in range(lanes):
-            if abs(row[lane]) > threshold:
-                features[total], columns[total], kept[total] = own[item], lane, row[lane]
+    for item in range(len(own)):
+        for lane in done:
+            value = weights[item, lane]
+            if abs(value) > threshold:
+                features[total], columns[total], kept[total] = own[item], lane_of[lane], value
                 total += 1
-    for item in range(alpha.shape[0]):
+    for item in range(len(alpha)):
         for place in range(single_starts[item], single_starts[item + 1]):
-            for lane in range(lanes):
-                value = alpha[item, lane] * single_values[place]
+            for lane in done:
+                value = alpha[item, lane] * signs[item, lane] * single_values[place]
                 if abs(value) > threshold:
-                    features[total], columns[total], kept[total] = singles[place], lane, value
+                    features[total], columns[total], kept[total] = singles[place], lane_of[lane], value
                     total += 1
     return features, columns, kept
 
 
 @njit(cache=True, nogil=True)
 def signs_of(indptr, indices, rows, first, last):  # type: ignore[no-untyped-def]
-    """(rows, lanes) +1 where a row belongs to a lane, else -1; lanes are the columns from `first` to `last`."""
-    signs = np.full((len(rows), last - first), -1, dtype=np.float32)
+    """(rows, lanes) 1 where a row belongs to a lane, else -1; lanes are the columns from `first` to `last`, the padding is 0."""
+    signs = np.zeros((len(rows), len(_padded(np.arange(last - first)))), dtype=np.int8)
+    signs[:, : last - first] = -1
     for item in range(len(rows)):
         for place in range(indptr[rows[item]], indptr[rows[item] + 1]):
             column = indices[place]
