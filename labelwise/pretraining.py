@@ -1,8 +1,6 @@
 """A transformer with a vocabulary of its own: byte-pair encoding, then a masked language model over packed sequences.
 
-Documents lie one after the other and are cut into full sequences, yet a token looks at its own document only and positions
-start anew with each: a document has the states that it would have alone. As in network/training.py, a checkpoint holds all
-that the next step depends on. The result is an ordinary transformers folder.
+As in network/training.py, a checkpoint holds all that the next step depends on. The result is an ordinary transformers folder.
 """
 
 from __future__ import annotations
@@ -11,39 +9,26 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    BertConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
 
-from labelwise.errors import BadCorpus, BadModel, BadSettings, LabelwiseError
-from labelwise.features.subwords import Subwords, quiet
+from labelwise.errors import BadCorpus, BadSettings, LabelwiseError
+from labelwise.features.subwords import Subwords
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
+from labelwise.network.masked_model import MaskedModel, learn_vocabulary, new_model, read_model, write_model
+from labelwise.network.masking import NO_TARGET, hide, pack, places
 from labelwise.network.training import CHECKED, State, choose_device
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
 from labelwise.storage import check_place, new_folder
 
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
-NO_TARGET = -100  # what cross_entropy passes over
 BATCH = 1000  # documents cut into sub-words at once
 ADVICE = "lower learning_rate or set precision=float32; the last good checkpoint is kept for --resume"
 
@@ -96,34 +81,6 @@ class PretrainSettings:
     """Same seed, same bits on a CPU."""
 
 
-class Model(NamedTuple):
-    """What is trained: a network that predicts hidden words, its vocabulary, and a pooler that is carried along untrained."""
-
-    tokenizer: PreTrainedTokenizerFast
-    subwords: Subwords
-    network: PreTrainedModel
-    pooler: dict[str, Tensor]
-
-
-class Marks(NamedTuple):
-    """The tokens of a vocabulary that stand for no text, and those that do."""
-
-    start: int
-    end: int
-    pad: int
-    mask: int
-    special: Tensor
-    ordinary: Tensor
-
-    @classmethod
-    def of(cls, model: Model, device: torch.device) -> Marks:
-        """The marks of a model's vocabulary."""
-        words, special = model.subwords, np.array(model.tokenizer.all_special_ids)
-        numbers = (special, np.setdiff1d(np.arange(words.size), special))
-        on_device = [torch.from_numpy(ids).to(device) for ids in numbers]
-        return cls(words.first, words.last, words.padding, model.tokenizer.mask_token_id, *on_device)
-
-
 def pretrain(
     train: Sequence[str],
     dev: Sequence[str],
@@ -144,7 +101,7 @@ def pretrain(
         raise BadCorpus("no training texts, so there is nothing to learn from")
     reference, device = None if compare is None else Subwords.read(str(compare)), choose_device(settings.device)
     torch.manual_seed(settings.seed)
-    model = _new(train, settings, progress) if start is None else _read(start)
+    model = _new(train, settings, progress) if start is None else read_model(start)
     pieces = [_cut(model.subwords, texts, progress) for texts in (train, dev)]
     before = None if reference is None else reference.fragmentation(train)
     trainer = Pretrainer(model, settings, *pieces, start=start, device=device, work=work, progress=progress)
@@ -157,63 +114,9 @@ def pretrain(
         "settings": asdict(settings),
     }
     with new_folder(out, "encoder", force=force) as draft:
-        _write(model, draft)
+        write_model(model, draft)
         (draft / "pretraining.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return told
-
-
-def learn_vocabulary(texts: Iterable[str], size: int, *, lower: bool = True) -> Tokenizer:
-    """A byte-level byte-pair vocabulary: no text is unknown to it, and frequent words are whole."""
-    cutter = Tokenizer(models.BPE())
-    cutter.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lower else [])])
-    cutter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    cutter.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=2,
-        # The space before a hidden word belongs to it, as it does to any other.
-        special_tokens=[AddedToken(name, special=True, lstrip=name == "[MASK]") for name in MARKS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    cutter.train_from_iterator(texts, trainer)
-    marks = [(name, cutter.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
-    framed = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks)
-    cutter.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
-    return cutter
-
-
-def pack(documents: Sequence[np.ndarray], marks: Marks, length: int) -> Tensor:
-    """Documents one after the other, each between its marks, padded to a whole number of sequences."""
-    start, end = np.array([marks.start], dtype=np.int32), np.array([marks.end], dtype=np.int32)
-    parts = [part for document in documents if len(document) for part in (start, document, end)]
-    flat = np.concatenate([*parts, np.zeros(0, dtype=np.int32)])  # never nothing at all
-    return torch.from_numpy(np.pad(flat, (0, -len(flat) % length), constant_values=marks.pad))
-
-
-def places(rows: Tensor, marks: Marks) -> tuple[Tensor, Tensor]:
-    """(batch, length) positions within the document, and (batch, 1, length, length) whether two tokens are of one document."""
-    first = (rows == marks.start) | (rows == marks.pad)  # padding is a document each: a token must look at something
-    numbers = torch.arange(rows.shape[1], device=rows.device)
-    positions = numbers - torch.where(first, numbers, 0).cummax(1).values
-    document = first.cumsum(1)
-    return positions, document[:, None, :, None] == document[:, None, None, :]
-
-
-def hide(rows: Tensor, marks: Marks, share: float, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """What is shown instead of (batch, length) tokens, and (batch, hidden) places to predict with the tokens that stood there.
-
-    Every row has as many places, so nothing waits for the device; where a row has fewer tokens of text there is no target.
-    """
-    chance = torch.rand(rows.shape, generator=generator, device=rows.device)
-    text = ~torch.isin(rows, marks.special)
-    chosen = chance.masked_fill(~text, -1).topk(math.ceil(share * rows.shape[1]), dim=1).indices
-    wanted = torch.arange(chosen.shape[1], device=rows.device) < (share * text.sum(1, keepdim=True)).ceil()
-    truth = rows.gather(1, chosen)
-    fate = torch.rand(truth.shape, generator=generator, device=rows.device)
-    drawn = torch.randint(len(marks.ordinary), truth.shape, generator=generator, device=rows.device)
-    shown = torch.where(fate < 0.8, marks.mask, torch.where(fate < 0.9, marks.ordinary[drawn], truth))
-    return rows.scatter(1, chosen, torch.where(wanted, shown, truth)), chosen, torch.where(wanted, truth, NO_TARGET)
 
 
 class Pretrainer:
@@ -221,7 +124,7 @@ class Pretrainer:
 
     def __init__(
         self,
-        model: Model,
+        model: MaskedModel,
         settings: PretrainSettings,
         train: Sequence[np.ndarray],
         dev: Sequence[np.ndarray],
@@ -232,11 +135,9 @@ class Pretrainer:
         progress: Progress = silent,
     ) -> None:
         self.network, self.settings, self.device, self.progress = model.network, settings, device, progress
-        config, self.marks = self.network.config, Marks.of(model, device)
+        self.marks, self.head, self.first = model.marks(device), model.head, model.first
         self.network.to(device)  # type: ignore[arg-type]
-        self.head = getattr(self.network, HEADS[config.model_type])
-        self.first = 0 if config.model_type == "bert" else config.pad_token_id + 1  # RoBERTa never uses positions before that
-        self.length = min(settings.length, config.max_position_embeddings - self.first)
+        self.length = min(settings.length, self.network.config.max_position_embeddings - self.first)
         self.documents, self.tokens = len(train), sum(map(len, train)) + 2 * len(train)
         self.train, self.dev = (pack(part, self.marks, self.length).to(device) for part in (train, dev))
         self.rows = len(self.train) // self.length
@@ -407,69 +308,17 @@ def _cut(subwords: Subwords, texts: Sequence[str], progress: Progress) -> list[n
     return [part for batch in progress(batches, "cut sub-words", len(batches)) for part in subwords.numbers(batch, None)]
 
 
-def _new(texts: Sequence[str], settings: PretrainSettings, progress: Progress) -> Model:
+def _new(texts: Sequence[str], settings: PretrainSettings, progress: Progress) -> MaskedModel:
     """A vocabulary learned from the texts, and a network with random weights."""
     shown = progress(texts, "learn vocabulary", len(texts))
-    cutter = learn_vocabulary(shown, settings.vocabulary, lower=settings.lower)
-    names = {f"{mark[1:-1].lower()}_token": mark for mark in MARKS}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=cutter, model_max_length=settings.length, **names)  # type: ignore[no-untyped-call]
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=settings.width,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        intermediate_size=4 * settings.width,
-        max_position_embeddings=settings.length,
-        hidden_dropout_prob=settings.dropout,
-        attention_probs_dropout_prob=settings.dropout,
-        pad_token_id=tokenizer.pad_token_id,
+    return new_model(
+        learn_vocabulary(shown, settings.vocabulary, lower=settings.lower),
+        layers=settings.layers,
+        width=settings.width,
+        heads=settings.heads,
+        length=settings.length,
+        dropout=settings.dropout,
     )
-    network, encoder = AutoModelForMaskedLM.from_config(config), AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    return Model(tokenizer, Subwords(cutter, ("[CLS]", "[SEP]", "[PAD]"), settings.length), network, _pooler(encoder))
-
-
-def _read(folder: Path) -> Model:
-    """The model of a transformers folder on this machine; what predicts hidden words is new where the folder has none."""
-    if not (folder / "config.json").is_file():
-        raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
-    if not any(folder.glob("model*.safetensors")):
-        found = "only pickled weights" if any(folder.glob("*.bin")) else "no model.safetensors"
-        raise BadModel(
-            f"{folder}: {found} in it; if you trust where they are from, transformers' "
-            "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes model.safetensors"
-        )
-    subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}
-    try:
-        with quiet():
-            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-            if config.model_type not in HEADS:
-                raise BadModel(f"{folder}: a model of type {config.model_type!r}; --from goes on from {', '.join(HEADS)}")
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            encoder = AutoModel.from_pretrained(folder, **local)
-            network, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **local)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise BadModel(f"{folder}: cannot be read ({str(error).partition(chr(10))[0]}); copy or download it again") from None
-    if missing := [name for name in report["missing_keys"] if name.startswith(network.base_model_prefix)]:
-        raise BadModel(f"{folder}: {len(missing)} weights are missing, such as {min(missing)}; copy or download it again")
-    if tokenizer.mask_token_id is None or subwords.size > config.vocab_size:
-        raise BadModel(f"{folder}: its tokenizer has no mask, or more tokens than the model; take both from one place")
-    return Model(tokenizer, subwords, network.float(), _pooler(encoder.float()))
-
-
-def _pooler(encoder: PreTrainedModel) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith("pooler.")}
-
-
-def _write(model: Model, folder: Path) -> None:
-    """Write a transformers folder in which neither the bare encoder nor the model with its head finds a weight missing."""
-    network = model.network
-    weights = {f"{network.base_model_prefix}.{name}": tensor for name, tensor in model.pooler.items()}
-    weights |= dict(network.named_parameters())  # each once: what predicts words shares their vectors
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    (folder / "model.safetensors").write_bytes(save(plain, {"format": "pt"}))
-    network.config.architectures = [type(network).__name__]
-    network.config.save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
 
 
 def _digest(tokens: Tensor) -> str:

@@ -38,6 +38,7 @@ METHODS = {
     "parabel": Entry("labelwise.methods.tree:Parabel", "balanced binary label trees over TF-IDF features"),
     "linear": Entry("labelwise.methods.tree:Linear", "one linear classifier per label over TF-IDF features"),
     "bigru-lwan": Entry("labelwise.methods.lwan:BigruLwan", "label-wise attention over a GRU, labels learned"),
+    "bigru-lwan-elmo": Entry("labelwise.methods.lwan:BigruLwanElmo", "bigru-lwan with ELMo's vectors of words in context"),
     "cnn-lwan": Entry("labelwise.methods.lwan:CnnLwan", "label-wise attention over convolutions, labels learned"),
     "c-bigru-lwan": Entry("labelwise.methods.lwan:CBigruLwan", "labels described by the words of their names"),
     "dc-bigru-lwan": Entry("labelwise.methods.lwan:DcBigruLwan", "names, refined by dense layers"),

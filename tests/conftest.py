@@ -15,12 +15,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 # Nothing is kept in the user's cache.
 os.environ["LABELWISE_CACHE"] = tempfile.mkdtemp()
-atexit.register(shutil.rmtree, os.environ["LABELWISE_CACHE"], ignore_errors=True)
 
 from toy import zoo
 
 from labelwise.corpus import Splits
 from labelwise.jsonl import write_corpus
+
+atexit.register(shutil.rmtree, os.environ["LABELWISE_CACHE"], ignore_errors=True)
 
 # Compiling a kernel or importing an oracle is no slow test case, and CI must not depend on luck.
 settings.register_profile("steady", deadline=None, derandomize=True)

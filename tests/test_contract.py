@@ -37,7 +37,7 @@ SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.
 def checkpoint(kind: str) -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {"bert": tiny.bert, "roberta": tiny.roberta}[kind](folder)
+    return {"bert": tiny.bert, "roberta": tiny.roberta, "elmo": tiny.elmo}[kind](folder)
 
 
 def small(name: str) -> list[str]:
@@ -47,7 +47,8 @@ def small(name: str) -> list[str]:
     if settings().encoder.kind == "transformer":
         kind = "roberta" if "roberta" in name else "bert"
         return [*SMALL, f"encoder.checkpoint={checkpoint(kind)}", "encoder.segment=32", "training.learning_rate=0.001"]
-    return [*SMALL, f"encoder.units={16 if 'cnn' in name else 8}"]
+    elmo = [f"encoder.elmo={checkpoint('elmo')}"] if settings().encoder.elmo else []
+    return [*SMALL, f"encoder.units={16 if 'cnn' in name else 8}", *elmo]
 
 
 def make_small(name: str):

@@ -8,61 +8,22 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tiny
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from labelwise.errors import BadFile
+from labelwise.errors import BadFile, BadModel
 from labelwise.network import elmo as module
 from labelwise.network.elmo import Elmo, ScalarMix
 
-OPTIONS = {
-    "lstm": {"dim": 7, "projection_dim": 3, "n_layers": 2, "cell_clip": 0.6, "proj_clip": 0.4, "use_skip_connections": True},
-    "char_cnn": {
-        "embedding": {"dim": 4},
-        "filters": [[1, 2], [3, 5]],
-        "activation": "relu",
-        "n_highway": 2,
-        "n_characters": 262,
-        "max_characters_per_token": 9,
-    },
-    "unroll_steps": 20,
-}
+OPTIONS, cell = tiny.ELMO, tiny.elmo_cell
 PLAIN = {
     "lstm": {"dim": 5, "projection_dim": 4, "n_layers": 3, "cell_clip": None, "proj_clip": None, "use_skip_connections": False},
     "char_cnn": {**OPTIONS["char_cnn"], "activation": "tanh", "n_highway": 0},
 }
 DOCUMENTS = [["Grey", "herons", "fish", "."], [], ["naïveté", "at", "at", "the", "hydroelectric", "Lake"], ["fish"]]
-
-
-def made_weights(options):
-    characters, units, width = options["char_cnn"], options["lstm"]["dim"], options["lstm"]["projection_dim"]
-    letter, total = characters["embedding"]["dim"], sum(number for _, number in characters["filters"])
-    shapes = {"char_embed": (261, letter), "CNN_proj/W_proj": (total, width), "CNN_proj/b_proj": (width,)}
-    for place, (span, number) in enumerate(characters["filters"]):
-        shapes |= {f"CNN/W_cnn_{place}": (1, span, letter, number), f"CNN/b_cnn_{place}": (number,)}
-    for place in range(characters["n_highway"]):
-        for name in ("carry", "transform"):
-            shapes |= {f"CNN_high_{place}/W_{name}": (total, total), f"CNN_high_{place}/b_{name}": (total,)}
-    for direction in range(2):
-        for layer in range(options["lstm"]["n_layers"]):
-            shapes |= {cell(direction, layer, "W_0"): (2 * width, 4 * units), cell(direction, layer, "B"): (4 * units,)}
-            shapes |= {cell(direction, layer, "W_P_0"): (units, width)}
-    random = np.random.default_rng(5)
-    return {name: random.normal(scale=0.7, size=shape).astype(np.float32) for name, shape in shapes.items()}
-
-
-def cell(direction, layer, name):
-    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{name}"
-
-
-def write(folder, options=OPTIONS, weights=None, start=""):
-    (folder / f"{start}options.json").write_text(json.dumps(options))
-    with h5py.File(folder / f"{start}weights.hdf5", "w") as file:
-        for name, values in (made_weights(options) if weights is None else weights).items():
-            file[name] = values
-    return folder
 
 
 def batch(elmo, documents):
@@ -71,7 +32,7 @@ def batch(elmo, documents):
 
 @pytest.fixture(scope="module")
 def elmo(tmp_path_factory):
-    return Elmo.read(write(tmp_path_factory.mktemp("elmo")))
+    return Elmo.read(tiny.elmo(tmp_path_factory.mktemp("elmo")))
 
 
 def sigmoid(values):
@@ -115,7 +76,7 @@ def slow_steps(weights, options, vectors, direction, layer, state):
 
 def slow_layers(options, words, states=None):
     """(layers, words, 2 × projection) of one document, and the states at its end by direction and layer."""
-    weights = {name: values.astype(np.float64) for name, values in made_weights(options).items()}
+    weights = {name: values.astype(np.float64) for name, values in tiny.elmo_weights(options).items()}
     recurrent = options["lstm"]
     spelt = [[256], *(list(word.encode()) for word in words), [257]]
     vectors = np.array([slow_word(weights, options["char_cnn"], letters) for letters in spelt])
@@ -140,7 +101,7 @@ def close(found, expected):
 def test_layers_are_those_of_loops_over_letters_words_and_gates(tmp_path, monkeypatch, options, steps):
     monkeypatch.setattr(module, "STEPS", steps)
     monkeypatch.setattr(module, "WORDS", steps)
-    elmo = Elmo.read(write(tmp_path, options))
+    elmo = Elmo.read(tiny.elmo(tmp_path, options))
     layers = elmo(*batch(elmo, DOCUMENTS))
     assert layers.shape == (elmo.depth, 4, 6, elmo.width)
     assert (elmo.depth, elmo.width) == (options["lstm"]["n_layers"] + 1, 2 * options["lstm"]["projection_dim"])
@@ -189,33 +150,62 @@ def test_half_a_surrogate_pair_has_no_letters(elmo):
     assert torch.equal(elmo.spell(["a\ud800b"]), elmo.spell(["ab"]))
 
 
+@pytest.mark.parametrize("options", [OPTIONS, PLAIN], ids=["three layers", "four layers"])
+@pytest.mark.parametrize(("documents", "places"), [(64, 1 << 15), (2, 1 << 15), (64, 7)])
+def test_vectors_are_both_directions_of_each_layer_and_the_first_layer_once(tmp_path, monkeypatch, options, documents, places):
+    monkeypatch.setattr(module, "DOCUMENTS", documents)
+    monkeypatch.setattr(module, "PLACES", places)
+    elmo, width = Elmo.read(tiny.elmo(tmp_path, options)), options["lstm"]["projection_dim"]
+    with torch.autocast("cpu", torch.bfloat16):
+        vectors = elmo.vectors(DOCUMENTS)
+    assert all(found.dtype == np.float16 for found in vectors)
+    for words, found in zip(DOCUMENTS, vectors, strict=True):
+        layers = slow_layers(options, words)[0]
+        halves = [half for layer in layers for half in (layer[:, :width], layer[:, width:])]
+        np.testing.assert_array_equal(halves[0], halves[1])
+        np.testing.assert_allclose(found, np.stack(halves[1:], axis=1), rtol=1e-3, atol=1e-5)
+    assert elmo.vectors([]) == []
+
+
 def test_only_the_four_scalars_of_the_mixture_are_trained(elmo):
-    mix = ScalarMix(elmo.depth)
-    layers = elmo(*batch(elmo, DOCUMENTS))
-    assert not layers.requires_grad
+    mix = ScalarMix(elmo.depth, elmo.width)
     assert not any(parameter.requires_grad for parameter in elmo.parameters())
     assert sum(parameter.numel() for parameter in mix.parameters() if parameter.requires_grad) == 4
-    mix(layers).square().sum().backward()
+    mix(torch.from_numpy(elmo.vectors(DOCUMENTS)[2])).square().sum().backward()
     assert all(parameter.grad.abs().min() > 0 for parameter in mix.parameters())
 
 
 def test_a_mixture_is_the_mean_of_the_layers_until_it_is_trained(elmo):
-    layers = elmo(*batch(elmo, DOCUMENTS))
-    mix = ScalarMix(3)
-    torch.testing.assert_close(mix(layers), layers.mean(0))
+    parts = torch.from_numpy(np.stack([elmo.vectors(DOCUMENTS)[2]] * 2))  # (batch, length, parts, projection)
+    layers = torch.cat([parts[:, :, :1], parts], dim=2).float().view(2, 6, 3, -1).unbind(2)
+    mix = ScalarMix(3, elmo.width)
+    torch.testing.assert_close(mix(parts), sum(layers) / 3)
     with torch.no_grad():
         mix.weights.copy_(torch.tensor([1.0, 2, 4]).log())
         mix.scale.fill_(3.5)
-    torch.testing.assert_close(mix(layers), 0.5 * layers[0] + layers[1] + 2 * layers[2])
+    torch.testing.assert_close(mix(parts), 0.5 * layers[0] + layers[1] + 2 * layers[2])
+
+
+def test_a_model_that_was_written_is_read_back_whole(tmp_path, elmo):
+    path = tmp_path / "elmo.safetensors"
+    path.write_bytes(elmo.content())
+    again = Elmo.load(path)
+    assert again.options == elmo.options
+    assert again.content() == elmo.content()
+    for one, other in zip(elmo.vectors(DOCUMENTS), again.vectors(DOCUMENTS), strict=True):
+        np.testing.assert_array_equal(one, other)
+    path.write_bytes(elmo.content()[:-9])
+    with pytest.raises(BadModel, match=r"elmo\.safetensors: missing or damaged"):
+        Elmo.load(path)
 
 
 def test_files_are_found_under_their_published_names_or_where_they_are_said_to_be(tmp_path, elmo):
     expected = elmo(*batch(elmo, DOCUMENTS))
     options, weights = tmp_path / "elmo_small_options.json", tmp_path / "elmo_small_weights.hdf5"
-    write(tmp_path, start="elmo_small_")
+    tiny.elmo(tmp_path, start="elmo_small_")
     for paths in [(tmp_path,), (options,), (str(options),), (options, weights), (tmp_path, weights)]:
         assert torch.equal(Elmo.read(*paths)(*batch(elmo, DOCUMENTS)), expected)
-    write(tmp_path, start="other_")
+    tiny.elmo(tmp_path, start="other_")
     assert torch.equal(Elmo.read(options, str(weights))(*batch(elmo, DOCUMENTS)), expected)
     with pytest.raises(
         BadFile, match="one file .options.json is needed, but there are: elmo_small_options.json, other_options.json"
@@ -268,18 +258,18 @@ def test_options_that_are_not_json_are_refused(tmp_path):
     ],
 )
 def test_weights_that_do_not_fit_are_named_with_both_shapes(tmp_path, name, values, message):
-    weights = {other: kept for other, kept in made_weights(OPTIONS).items() if other != name}
-    write(tmp_path, weights=weights if values is None else weights | {name: values})
+    weights = {other: kept for other, kept in tiny.elmo_weights(OPTIONS).items() if other != name}
+    tiny.elmo(tmp_path, weights=weights if values is None else weights | {name: values})
     with pytest.raises(BadFile, match=message):
         Elmo.read(tmp_path)
 
 
 def test_missing_and_broken_files_are_named(tmp_path):
-    with pytest.raises(BadFile, match="nowhere: no such file"):
+    with pytest.raises(BadFile, match="nowhere: no such file or folder; name a folder with the options.json"):
         Elmo.read(tmp_path / "nowhere")
     with pytest.raises(BadFile, match="one file .options.json is needed, but there are: none"):
         Elmo.read(tmp_path)
-    write(tmp_path)
+    tiny.elmo(tmp_path)
     with pytest.raises(BadFile, match="no.hdf5: no such file"):
         Elmo.read(tmp_path, tmp_path / "no.hdf5")
     weights = tmp_path / "weights.hdf5"

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from labelwise.errors import BadSettings
 from labelwise.network import decoders
-from labelwise.network.composition import NetworkSettings, build
+from labelwise.network.composition import EncoderSettings, NetworkSettings, build
 from labelwise.network.decoders import DotDecoder, SharedDecoder, TanhDecoder
 from labelwise.network.label_encoders import DescribedLabels, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
@@ -291,6 +291,13 @@ def test_the_shared_decoder_tells_labels_apart_by_their_query_alone():
     twice = LabelVectors(torch.tensor([[1.0, 0], [1, 0]]), torch.randn(2, 2))
     found = decoder(LabelAttention(), STATES, twice, LENGTHS)
     assert found[0, 0] == found[0, 1]
+
+
+def test_labels_that_all_read_the_same_have_no_queries():
+    settings = NetworkSettings(attention="first", encoder=EncoderSettings(units=2))
+    network = build(settings, torch.zeros(5, 3), labels=7)
+    assert sum(weights.numel() for weights in network.label_encoder.parameters()) == 7 * (4 + 1)
+    assert network(BATCH).shape == (3, 7)
 
 
 def test_a_learned_label_has_a_query_an_output_and_a_bias():

@@ -27,7 +27,9 @@ from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadCorpus, BadModel, BadSettings, LabelwiseError, OutputExists
 from labelwise.features.words import tokenize
 from labelwise.jsonl import write_corpus
-from labelwise.pretraining import Marks, Pretrainer, PretrainSettings, hide, learn_vocabulary, pack, places, pretrain
+from labelwise.network.masked_model import learn_vocabulary, read_model
+from labelwise.network.masking import Marks, hide, pack, places
+from labelwise.pretraining import Pretrainer, PretrainSettings, pretrain
 
 SMALL = PretrainSettings(vocabulary=400, layers=2, width=32, heads=2, length=32, batch=8, epochs=2, device="cpu")
 MARKS = Marks(2, 3, 0, 4, torch.arange(5), torch.arange(5, 50))
@@ -102,7 +104,7 @@ def test_hidden_tokens_are_drawn_anew_each_time():
 
 
 def trainer(folder, documents, **changes):
-    model = pretraining._read(folder)
+    model = read_model(folder)
     settings = replace(SMALL, **changes)
     return Pretrainer(model, settings, [np.array(one) for one in documents], [], device=torch.device("cpu"))
 
@@ -305,7 +307,7 @@ def test_text_that_looks_like_a_mark_is_text(tmp_path):
     told = pretrain(["an owl [MASK] and [CLS] a duck [SEP]"] * 40, [], tmp_path / "out", replace(SMALL, epochs=1))
     run = trainer(tmp_path / "out", [[10]])
     assert told["tokens_seen"] > 40 * 10
-    cut = pretraining._cut(pretraining._read(tmp_path / "out").subwords, ["a [MASK] b [SEP]"], lambda items, *_: items)
+    cut = pretraining._cut(read_model(tmp_path / "out").subwords, ["a [MASK] b [SEP]"], lambda items, *_: items)
     assert not set(cut[0].tolist()) & set(run.marks.special.tolist())
 
 

@@ -1,14 +1,18 @@
 """Every packaged recipe is read, checked, and, where its corpus can be made here, run."""
 
+import numpy as np
 import pytest
+from tiny import bert
 
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import LabelwiseError
 from labelwise.evaluation import evaluate
 from labelwise.recipe import Recipe, find_recipe, make_recipe_method, packaged, read_recipe
 from labelwise.registry import methods
+from labelwise.settings import override
 
 RECIPES = dict(packaged())
+TRANSFORMERS = [name for name in RECIPES if "bert" in name]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -29,6 +33,27 @@ def test_recipes_on_the_default_world_give_what_they_expect(name):
     for group, expected in recipe.expected.items():
         for measure, value in expected.items():
             assert report.groups[group][measure] == pytest.approx(value, abs=recipe.tolerance), (group, measure)
+
+
+def test_every_transformer_that_the_paper_prints_has_a_recipe_with_its_training_settings():
+    rows, training = ["bert-base", "bert-base-lwan", "roberta-base"], {}
+    for name in TRANSFORMERS:
+        given = find_recipe(name).settings["training"]
+        training.setdefault(name.split("/")[0], set()).add(tuple(given.values()))
+    assert training == {"amazon13k": {(8, 2e-5, 5, 1)}, "eurlex57k": {(8, 2e-5, 20, 2)}, "mimic3": {(8, 5e-5, 20, 2)}}
+    medical = [*rows, "clinical-bert", "hier-sci-bert", "sci-bert"]
+    printed = {"amazon13k": rows, "eurlex57k": rows, "mimic3": medical}
+    assert sorted(TRANSFORMERS) == sorted(f"{corpus}/{row}" for corpus, found in printed.items() for row in found)
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSFORMERS if name.startswith("mimic3/")])
+def test_recipes_of_transformers_train_with_a_checkpoint_of_ones_own(name, splits, tmp_path):
+    recipe = find_recipe(name)
+    own = [f"encoder.checkpoint={bert(tmp_path)}", "encoder.segment=8", "training.epochs=1", "device=cpu"]
+    model = make_recipe_method(recipe, override(recipe.settings, own)).fit(splits.train, splits.dev)
+    longest = max(len(model._fitted.reader.numbers([document.text])[0]) for document in splits.train)
+    assert longest > 8 if name == "mimic3/hier-sci-bert" else longest == 8  # segments, or one only
+    assert np.isfinite(model.predict(splits.test).dense()).all()
 
 
 def test_a_methods_name_is_its_default_recipe():

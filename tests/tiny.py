@@ -1,4 +1,7 @@
-"""Tiny transformers as folders, made on the spot: a BERT with WordPiece and a RoBERTa with byte-level BPE, always the same."""
+"""Tiny pretrained models as folders, made on the spot, always the same.
+
+A BERT with WordPiece, a RoBERTa with byte-level BPE, and an ELMo.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,25 @@ from pathlib import Path
 from string import ascii_lowercase, digits, punctuation
 from typing import Any
 
+import numpy as np
+
 WORDS = (
     "a again an and at bird birds dark deep duck ducks fish fishes full grey heron herons hunt in is lake night of on owl owls "
     "sees stand swims the two well wood"
 )
 LONGEST = 64  # tokens that the models can read at once, special ones included
+ELMO = {
+    "lstm": {"dim": 7, "projection_dim": 3, "n_layers": 2, "cell_clip": 0.6, "proj_clip": 0.4, "use_skip_connections": True},
+    "char_cnn": {
+        "embedding": {"dim": 4},
+        "filters": [[1, 2], [3, 5]],
+        "activation": "relu",
+        "n_highway": 2,
+        "n_characters": 262,
+        "max_characters_per_token": 9,
+    },
+    "unroll_steps": 20,
+}
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 
@@ -31,6 +48,40 @@ def roberta(folder: Path) -> Path:
     places = LONGEST + 2  # counted from 2
     marks = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1}
     return _write_weights(folder, RobertaModel, RobertaConfig(vocab_size=size, max_position_embeddings=places, **SHAPE, **marks))
+
+
+def elmo(folder: Path, options: dict[str, Any] = ELMO, weights: dict[str, np.ndarray] | None = None, start: str = "") -> Path:
+    """An ELMo of random weights; clips are so low that they matter."""
+    import h5py
+
+    (folder / f"{start}options.json").write_text(json.dumps(options), encoding="utf-8")
+    with h5py.File(folder / f"{start}weights.hdf5", "w") as file:
+        for name, values in (elmo_weights(options) if weights is None else weights).items():
+            file[name] = values
+    return folder
+
+
+def elmo_weights(options: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Random weights under their published names, in the shapes that the options make."""
+    characters, units, width = options["char_cnn"], options["lstm"]["dim"], options["lstm"]["projection_dim"]
+    letter, total = characters["embedding"]["dim"], sum(number for _, number in characters["filters"])
+    shapes = {"char_embed": (261, letter), "CNN_proj/W_proj": (total, width), "CNN_proj/b_proj": (width,)}
+    for place, (span, number) in enumerate(characters["filters"]):
+        shapes |= {f"CNN/W_cnn_{place}": (1, span, letter, number), f"CNN/b_cnn_{place}": (number,)}
+    for place in range(characters["n_highway"]):
+        for name in ("carry", "transform"):
+            shapes |= {f"CNN_high_{place}/W_{name}": (total, total), f"CNN_high_{place}/b_{name}": (total,)}
+    for direction in range(2):
+        for layer in range(options["lstm"]["n_layers"]):
+            shapes |= {elmo_cell(direction, layer, "W_0"): (2 * width, 4 * units), elmo_cell(direction, layer, "B"): (4 * units,)}
+            shapes |= {elmo_cell(direction, layer, "W_P_0"): (units, width)}
+    random = np.random.default_rng(5)
+    return {name: random.normal(scale=0.7, size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def elmo_cell(direction: int, layer: int, name: str) -> str:
+    """The published name of a weight of a recurrent layer."""
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{name}"
 
 
 def bert_tokenizer(folder: Path) -> Path:

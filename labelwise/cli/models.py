@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labelwise.cli.options import CorpusFolder, Few, Force, Json, Out, UnknownLabelRule, UnknownLabelsOption, read
+from labelwise.cli.options import CorpusFolder, Few, Force, Json, Out, UnknownLabelRule, UnknownLabelsOption, minutes, read
 from labelwise.errors import BadFile, LabelwiseError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def train(
     model = _configured(
         recipe,
         settings,
-        {"seed": seed, "threads": threads, "device": device, "budget": _minutes(budget), "deterministic": deterministic or None},
+        {"seed": seed, "threads": threads, "device": device, "budget": minutes(budget), "deterministic": deterministic or None},
     )
     if not resume or not (out / "model.toml").is_file():
         check_place(out, "model", force=force)
@@ -213,16 +213,6 @@ def explain(
     print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}")
     for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
         print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
-
-
-def _minutes(text: str | None) -> float | None:
-    """'90s', '10m' or '2h' as minutes."""
-    if text is None:
-        return None
-    number, unit = text[:-1], {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:].lower())
-    if unit is None or not number.replace(".", "", 1).isdigit() or not float(number):
-        raise LabelwiseError(f"--budget {text}: write a time as 90s, 10m or 2h")
-    return float(number) * unit
 
 
 def _configured(recipe: Recipe, assignments: list[str], asked: dict[str, Any]) -> Method:

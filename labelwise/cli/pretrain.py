@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labelwise.cli.models import _minutes
-from labelwise.cli.options import Force, Json, Out
+from labelwise.cli.options import Force, Json, Out, minutes
 from labelwise.errors import BadCorpus, LabelwiseError, MissingExtra
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def pretrain(
         from labelwise.pretraining import pretrain as train
     except ModuleNotFoundError as error:
         raise MissingExtra(f"pretraining needs {error.name}: pip install 'labelwise[neural]'") from None
-    asked = {"seed": seed, "device": device, "budget": _minutes(budget)}
+    asked = {"seed": seed, "device": device, "budget": minutes(budget)}
     given = make(PretrainSettings, override({}, settings) | {key: value for key, value in asked.items() if value is not None})
     if resume and _finished(out, given, start):
         print(f"{out}: already trained with these settings")

@@ -1,4 +1,4 @@
-"""The paper's label-wise attention networks by name: which parts each of them has (SPEC 1.1, 1.7 to 1.12)."""
+"""The paper's label-wise attention networks by name: which parts each of them has (SPEC 1.1, 1.2, 1.7 to 1.12)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import ClassVar
 from labelwise.methods.base import ZeroShot
 from labelwise.methods.neural import Network
 from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings
+
+ELMO = "elmo_2x4096_512_2048cnn_2xhighway"  # the original model by its published name: a folder to be there
 
 
 def _convolution() -> EncoderSettings:
@@ -26,6 +28,20 @@ class BigruLwan(Network):
 
     name: ClassVar[str] = "bigru-lwan"
     Settings: ClassVar[type] = BigruLwanSettings
+
+
+@dataclass(frozen=True)
+class BigruLwanElmoSettings(NetworkSettings):
+    """GRU states over words in their context, learned labels."""
+
+    encoder: EncoderSettings = field(default_factory=lambda: EncoderSettings(dropout=0.3, elmo=ELMO))
+
+
+class BigruLwanElmo(Network):
+    """As bigru-lwan, with ELMo's vectors of words in their context beside the word vectors."""
+
+    name: ClassVar[str] = "bigru-lwan-elmo"
+    Settings: ClassVar[type] = BigruLwanElmoSettings
 
 
 @dataclass(frozen=True)

@@ -30,18 +30,20 @@ from labelwise.features.vectors import WordVectors
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
 from labelwise.methods.readers import Reader, SubwordReader, WordReader
-from labelwise.network.batches import Examples
+from labelwise.network.batches import Examples, filled
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
+from labelwise.network.elmo import Elmo, ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
-from labelwise.network.training import Trainer, choose_device, memory_advice, precision, prediction_batches
+from labelwise.network.training import TOKENS, Trainer, choose_device, memory_advice, precision, prediction_batches
 from labelwise.network.transformer import TransformerEncoder, describe_transformer, described_transformer, read_transformer
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
+CACHED = 1536  # tokens of a batch whose states stay in a CPU's cache from one layer of a transformer to the next
 
 
 class Fitted(NamedTuple):
@@ -74,8 +76,8 @@ class Network:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
         reader, transformer = self._reader(train, show)
         nodes = self._learn_nodes(labels, device, show) if "nodes" in parts.sources else None
-        examples = _examples(train, reader, show)
-        checked = None if dev is None or not len(dev) else _examples(dev.with_labels(labels), reader, show)
+        examples = _examples(train, reader, device, show)
+        checked = None if dev is None or not len(dev) else _examples(dev.with_labels(labels), reader, device, show)
         if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
             raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
         torch.manual_seed(given.seed)
@@ -107,12 +109,16 @@ class Network:
         """Dense scores; labels that a flat network was not trained with score 0."""
         model, device = self._ready()
         vectors, columns = self._encode(corpus.labels, device)
-        numbers = model.reader.numbers([document.text for document in corpus])
+        texts = [document.text for document in corpus]
+        numbers = model.reader.numbers(texts)
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
-        for rows in prediction_batches(lengths, self.settings.training):
-            with precision(self.settings.training, device), memory_advice(device, lengths[rows]):
-                logits = model.network(_tokens([numbers[row] for row in rows], device), labels=vectors)
+        transformer = isinstance(model.network.token_encoder, TransformerEncoder)
+        tokens = CACHED if transformer and device.type == "cpu" else TOKENS
+        for rows in prediction_batches(lengths, self.settings.training, tokens):
+            with precision(self.settings.training, device, predicting=transformer), memory_advice(device, lengths[rows]):
+                context = model.reader.context([texts[row] for row in rows], device)
+                logits = model.network(_tokens([numbers[row] for row in rows], device, context), labels=vectors)
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
         return Scores(scores, corpus.labels)
 
@@ -128,7 +134,8 @@ class Network:
         if not len(place):
             return Explanation(label, 0.0, ())
         numbers = model.reader.numbers([document.text])
-        found = model.network.contributions(_tokens(numbers, device), int(place[0]), vectors)
+        tokens = _tokens(numbers, device, model.reader.context([document.text], device))
+        found = model.network.contributions(tokens, int(place[0]), vectors)
         parts = model.reader.parts(document.text)
         spans = tuple(Span(part.start, part.end, sum(found.parts[at] for at in part.numbers)) for part in parts)
         return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
@@ -159,7 +166,7 @@ class Network:
             transformer = described_transformer(folder / "encoder")
             reader = SubwordReader.load(folder, transformer, given.encoder)
         else:
-            reader = WordReader(WordVectors.load(folder), given.words, given.seed)
+            reader = WordReader.load(folder, given.words, given.seed, elmo=bool(given.encoder.elmo))
         nodes = _read_nodes(folder / "nodes.safetensors", given.labels.nodes) if "nodes" in Parts(given).sources else None
         network = _build(given, reader, nodes, len(saved.labels), transformer)
         try:
@@ -193,7 +200,8 @@ class Network:
         """What reads the texts, and the transformer that goes with it."""
         given = self.settings.encoder
         if given.kind != "transformer":
-            return WordReader(self._read_vectors(train, progress), self.settings.words, self.settings.seed), None
+            elmo = Elmo.read(given.elmo) if given.elmo else None  # before the vectors, which take longer to make
+            return WordReader(self._read_vectors(train, progress), self.settings.words, self.settings.seed, elmo), None
         transformer, subwords = read_transformer(given.checkpoint), Subwords.read(given.checkpoint)
         table = transformer.get_input_embeddings().weight.detach().numpy()  # type: ignore[operator]
         needed = "centroid" in Parts(self.settings).sources
@@ -271,12 +279,14 @@ def _build(
 ) -> LabelNetwork:
     padding = reader.subwords.padding if isinstance(reader, SubwordReader) else 0
     given = None if transformer is None else (transformer, padding)
-    return build(settings, torch.from_numpy(reader.table), labels, 0 if nodes is None else nodes.width, given)
+    mix = None if reader.elmo is None else ScalarMix(reader.elmo.depth, reader.elmo.width)
+    return build(settings, torch.from_numpy(reader.table), labels, 0 if nodes is None else nodes.width, given, mix)
 
 
-def _examples(corpus: Corpus, reader: Reader, progress: Progress) -> Examples:
-    numbers = reader.corpus_numbers([document.text for document in corpus], progress)
-    return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k)
+def _examples(corpus: Corpus, reader: Reader, device: torch.device, progress: Progress) -> Examples:
+    texts = [document.text for document in corpus]
+    numbers, context = reader.corpus_numbers(texts, progress), reader.corpus_context(texts, device, progress)
+    return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k, context)
 
 
 def _digest(labels: LabelSet, *told: Any) -> str:
@@ -308,12 +318,9 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _tokens(numbers: Sequence[np.ndarray], device: torch.device) -> Tokens:
-    lengths = [len(row) for row in numbers]
-    filled = np.zeros((len(numbers), max(1, *lengths)), dtype=np.int64)
-    for row, found in enumerate(numbers):
-        filled[row, : len(found)] = found
-    return Tokens(torch.from_numpy(filled).to(device), torch.tensor(lengths))
+def _tokens(numbers: Sequence[np.ndarray], device: torch.device, context: Sequence[np.ndarray] | None = None) -> Tokens:
+    beside = None if context is None else filled(context, device)
+    return Tokens(filled(numbers, device).long(), torch.tensor([len(row) for row in numbers]), beside)
 
 
 def _node_bytes(nodes: NodeEncoder) -> bytes:

@@ -13,15 +13,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from safetensors.numpy import load_file, save
 from torch import nn
 
+from labelwise.errors import BadModel
+from labelwise.features.cache import Blocks, arrays
 from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors, label_words
 from labelwise.features.words import token_spans, tokenize
 from labelwise.network.composition import EncoderSettings, WordSettings
+from labelwise.network.elmo import Elmo
 from labelwise.network.transformer import segment_length
 from labelwise.progress import Progress
+
+BLOCK = 1 << 17  # words that ELMo reads before their vectors are written: 0.7 GB of the published model's
 
 
 class Part(NamedTuple):
@@ -37,6 +43,7 @@ class Reader(ABC):
 
     table: np.ndarray  # (numbers, width), what names are made from
     unknown: int  # what stands for a name without a word
+    elmo: Elmo | None = None  # what knows words by their context
 
     @abstractmethod
     def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -45,6 +52,14 @@ class Reader(ABC):
     def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
         """The same for many texts that may come again."""
         return self.numbers(texts)
+
+    def context(self, texts: Sequence[str], device: torch.device) -> list[np.ndarray] | None:
+        """What ELMo, where there is one, makes of the words of each text."""
+        return None
+
+    def corpus_context(self, texts: Sequence[str], device: torch.device, progress: Progress) -> np.ndarray | None:
+        """The same for all words of many texts, one text after the other."""
+        return None
 
     @abstractmethod
     def name(self, name: str, limit: int) -> np.ndarray:
@@ -60,21 +75,40 @@ class Reader(ABC):
 
 
 class WordReader(Reader):
-    """Words by their vectors."""
+    """Words by their vectors, and by what ELMo makes of them in their context."""
 
     unknown = 1
 
-    def __init__(self, vectors: WordVectors, settings: WordSettings, seed: int) -> None:
-        self.vectors, self.settings, self.seed = vectors, settings, seed
+    def __init__(self, vectors: WordVectors, settings: WordSettings, seed: int, elmo: Elmo | None = None) -> None:
+        self.vectors, self.settings, self.seed, self.elmo = vectors, settings, seed, elmo
         self.table = vectors.vectors
+
+    @classmethod
+    def load(cls, folder: Path, settings: WordSettings, seed: int, *, elmo: bool) -> WordReader:
+        """Read what `save` wrote."""
+        return cls(WordVectors.load(folder), settings, seed, Elmo.load(folder / "elmo.safetensors") if elmo else None)
 
     def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Words that are not known have one number."""
-        return [self._numbers(text) for text in texts]
+        return [self.vectors.numbers(self._words(text)) for text in texts]
 
     def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
         """The same, with a bar."""
         return self.numbers(progress(texts, "read words", len(texts)))  # type: ignore[arg-type]
+
+    def context(self, texts: Sequence[str], device: torch.device) -> list[np.ndarray] | None:
+        """(words, parts, projection) for each text, read as one sentence in original case."""
+        return None if self.elmo is None else self.elmo.to(device).vectors([self._words(text) for text in texts])
+
+    def corpus_context(self, texts: Sequence[str], device: torch.device, progress: Progress) -> np.ndarray | None:
+        """The same, through the cache: ELMo is not trained, so it reads a corpus once."""
+        if self.elmo is None:
+            return None
+        digest = hashlib.sha256()
+        for text in texts:
+            digest.update((" ".join(self._words(text)) + "\t").encode("utf-8", "surrogatepass"))  # no word has a blank or a tab
+        key = [hashlib.sha256(self.elmo.content()).hexdigest(), digest.hexdigest()]
+        return arrays("elmo", key, lambda: {"context": self._blocks(texts, device, progress)})["context"]
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Words as in the texts."""
@@ -87,19 +121,30 @@ class WordReader(Reader):
         return [Part(start, end, [place]) for (start, end), place in sorted(found)]
 
     def save(self, folder: Path) -> None:
-        """Write the vectors."""
+        """Write the vectors and ELMo."""
         self.vectors.save(folder)
+        if self.elmo is not None:
+            (folder / "elmo.safetensors").write_bytes(self.elmo.content())
 
-    def _numbers(self, text: str) -> np.ndarray:
-        numbers = self.vectors.numbers(tokenize(text, newlines=self.settings.newlines)[: self.settings.max_length])
-        return numbers[self._order(text, len(numbers))]
+    def _words(self, text: str) -> list[str]:
+        words = tokenize(text, newlines=self.settings.newlines)[: self.settings.max_length]
+        return [words[at] for at in self._order(text, len(words))]
 
-    def _order(self, text: str, length: int) -> np.ndarray:
+    def _blocks(self, texts: Sequence[str], device: torch.device, progress: Progress) -> Blocks:
+        assert self.elmo is not None
+        elmo, block = self.elmo.to(device), []
+        for place, text in enumerate(progress(texts, "read words in context", len(texts)), start=1):
+            block.append(self._words(text))
+            if place == len(texts) or sum(map(len, block)) >= BLOCK:
+                yield np.concatenate(elmo.vectors(block))
+                block = []
+
+    def _order(self, text: str, length: int) -> Sequence[int]:
         """Which token of a text is read at each place: the text's own order, or a random one that is always the same."""
         if not self.settings.shuffle:
-            return np.arange(length)
+            return range(length)
         key = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8])
-        return np.random.default_rng((self.seed, key)).permutation(length)
+        return np.random.default_rng((self.seed, key)).permutation(length).tolist()
 
 
 class SubwordReader(Reader):
@@ -109,6 +154,12 @@ class SubwordReader(Reader):
         self.subwords, self.table, self.unknown = subwords, table, subwords.first
         self.segment = segment_length(transformer, subwords.padding, settings.segment)
         self.segments, self.limit = settings.segments, (self.segment - 2) * settings.segments
+        known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
+        if subwords.size > known:
+            raise BadModel(
+                f"{settings.checkpoint}: its tokenizer has {subwords.size:,} sub-words, but the weights know {known:,}; give "
+                "a folder whose files belong together"
+            )
 
     @classmethod
     def load(cls, folder: Path, transformer: nn.Module, settings: EncoderSettings) -> SubwordReader:

@@ -18,11 +18,21 @@ WINDOW = 64  # batches that are sorted by length together: enough to save paddin
 
 
 class Examples:
-    """Documents as numbers of words, with their gold labels; words lie on the device, lengths and labels here."""
+    """Documents as numbers of words, with their gold labels; words lie on the device, lengths and labels here.
 
-    def __init__(self, numbers: Sequence[np.ndarray], gold: csr_array, ids: Sequence[str], k: int = 5) -> None:
+    What ELMo makes of the words, a row for each, is far larger: it stays where it is, and goes to the device batch by batch.
+    """
+
+    def __init__(
+        self,
+        numbers: Sequence[np.ndarray],
+        gold: csr_array,
+        ids: Sequence[str],
+        k: int = 5,
+        context: np.ndarray | None = None,
+    ) -> None:
         self.lengths = np.array([len(row) for row in numbers], dtype=np.int64)
-        self.ids, self.k, self.labels, self.gold = ids, k, gold.shape[1], gold
+        self.ids, self.k, self.labels, self.gold, self.context = ids, k, gold.shape[1], gold, context
         self._starts = np.append(0, np.cumsum(self.lengths))
         self._words = torch.from_numpy(np.concatenate([*numbers, np.zeros(1, dtype=np.int32)]))  # never empty
 
@@ -55,7 +65,23 @@ class Examples:
         gold = self.gold[rows].tocoo()
         targets = torch.zeros(len(rows), self.labels, device=device)
         targets[_sent(gold.row, device), _sent(gold.col, device)] = 1
-        return Tokens(numbers.long(), torch.from_numpy(lengths)), targets
+        return Tokens(numbers.long(), torch.from_numpy(lengths), self._context(rows, device)), targets
+
+    def _context(self, rows: np.ndarray, device: torch.device) -> Tensor | None:
+        if self.context is None:
+            return None
+        return filled([self.context[self._starts[row] : self._starts[row + 1]] for row in rows], device)
+
+
+def filled(rows: Sequence[np.ndarray], device: torch.device) -> Tensor:
+    """(batch, length, …) values of documents, filled up with 0, on the device."""
+    shape = len(rows), max(1, *map(len, rows)), *rows[0].shape[1:]
+    kind = torch.from_numpy(np.empty(0, rows[0].dtype)).dtype
+    found = torch.empty(shape, dtype=kind, pin_memory=device.type == "cuda")  # from the start: `send` would copy it there
+    for document, values in zip(found.numpy(), rows, strict=True):
+        document[: len(values)] = values
+        document[len(values) :] = 0
+    return send(found, device)
 
 
 def bucketed(lengths: np.ndarray, size: int, order: tuple[int, ...], *, buckets: bool = True) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from labelwise.errors import BadSettings
 from labelwise.features.node2vec import NodeSettings
 from labelwise.network.decoders import Decoder, DotDecoder, SharedDecoder, TanhDecoder
+from labelwise.network.elmo import ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
 from labelwise.network.network import LabelNetwork
 from labelwise.network.reading import Attention, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
@@ -63,6 +64,8 @@ class EncoderSettings:
     """Share of words dropped in training."""
     window: Annotated[int, Range(1, 99)] = 3
     """Words that a convolution sees at once."""
+    elmo: str = ""
+    """Folder of an ELMo, as published: its vectors stand beside those of words. Those of training texts are kept in the cache."""
     checkpoint: str = ""
     """Folder of a transformer, as the transformers library writes it, or its name on the model hub."""
     segment: Annotated[int, Range(0, 1_000_000)] = 512
@@ -154,11 +157,18 @@ class Parts:
                 f"labels.variant={given.variant} means nothing with encoder={given.encoder} and refine={given.refine}; there is "
                 f"{known}"
             )
+        if settings.encoder.elmo and settings.encoder.kind == "transformer":
+            raise BadSettings("encoder.elmo stands beside word vectors, which encoder.kind=transformer has not; drop one of them")
         self.learned, self.projected = given.encoder == "learned", given.encoder == "centroid_proj"
         if self.learned and self.refine != "none":
             raise BadSettings(f"labels.refine={self.refine} needs described labels; choose labels.encoder=centroid, say")
         self.decoder = settings.decoder if settings.decoder != "auto" else "dot" if self.refine == "none" else "tanh"
         self.attention = settings.attention if settings.attention != "auto" else "label" if self.learned else "projected"
+        if self.attention == "first" and settings.encoder.segments > 1:
+            raise BadSettings(
+                f"attention=first reads one of encoder.segments={settings.encoder.segments} only; attention=segments reads the "
+                "largest of all their first states"
+            )
 
 
 def build(
@@ -167,18 +177,19 @@ def build(
     labels: int,
     node_width: int = 0,
     transformer: tuple[nn.Module, int] | None = None,
+    mix: ScalarMix | None = None,
 ) -> LabelNetwork:
     """The network that the settings describe, with its first weights; a transformer comes with the number of its padding."""
     parts, given = Parts(settings), settings.encoder
     sources = [{"centroid": vectors.shape[1], "nodes": node_width}[source] for source in parts.sources]
     if transformer is None:
-        tokens = _over_words(settings, parts, vectors, sum(sources))
+        tokens = _over_words(settings, parts, vectors, sum(sources), mix)
     else:
         model, padding = transformer
         segment = segment_length(model, padding, given.segment)
         tokens = TransformerEncoder(model, segment, padding, given.dropout, frozen=given.frozen, recompute=given.recompute)
     if parts.learned:
-        encoder: LabelEncoder = LearnedLabels(labels, tokens.width)
+        encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=parts.attention not in ("first", "segments"))
     else:
         encoder = DescribedLabels(
             sources,
@@ -203,11 +214,13 @@ def build(
     return LabelNetwork(tokens, encoder, attentions[parts.attention](), decoders[parts.decoder]())
 
 
-def _over_words(settings: NetworkSettings, parts: Parts, vectors: Tensor, label_width: int) -> TokenEncoder:
+def _over_words(
+    settings: NetworkSettings, parts: Parts, vectors: Tensor, label_width: int, mix: ScalarMix | None
+) -> TokenEncoder:
     """What encodes words by their vectors."""
     given, recurrent = settings.encoder, settings.encoder.kind == "recurrent"
     units = given.units or _units(parts, recurrent, label_width) // (2 if recurrent else 1)
-    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train)
+    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train, mix=mix)
     if recurrent:
         return RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
     return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=given.dropout, window=given.window)

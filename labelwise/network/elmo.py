@@ -6,19 +6,23 @@ layers are trained. Options and weights are read as published, and parameters ke
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import torch
 from annotated_types import Ge
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from labelwise.errors import BadFile
+from labelwise.errors import BadFile, BadModel
 from labelwise.network.token_encoders import mask_of
 from labelwise.network.transfer import send
 from labelwise.storage import open_bytes
@@ -28,6 +32,7 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
 WORDS = 1024  # words whose letters are read at once: the widest convolution takes 0.2 MB for each
 STEPS = 64  # steps whose inputs are multiplied at once: one large product, without holding all gates of long documents
+DOCUMENTS, PLACES = 64, 1 << 15  # of a batch at most, padding included: the layers of a place are 12 kB in the published model
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -81,7 +86,7 @@ class Elmo(nn.Module):
 
     def __init__(self, options: Options) -> None:
         super().__init__()
-        self.most = options.char_cnn.max_characters_per_token
+        self.options, self.most = options, options.char_cnn.max_characters_per_token
         self.skip = options.lstm.use_skip_connections
         self.depth, self.width = options.lstm.n_layers + 1, 2 * options.lstm.projection_dim
         self.words = CharacterEncoder(options.char_cnn, options.lstm.projection_dim)
@@ -93,10 +98,42 @@ class Elmo(nn.Module):
     def read(cls, path: Path | str, weights: Path | str | None = None) -> Self:
         """The published model of a folder, or of an options file and the weights that are named or lie beside it."""
         path = Path(path)
+        if not path.exists():
+            raise BadFile(f"{path}: no such file or folder; name a folder with the options.json and weights.hdf5 of an ELMo")
         elmo = cls(_read_options(_only(path, "options.json") if path.is_dir() else path))
         weights = Path(weights) if weights else _only(path if path.is_dir() else path.parent, "weights.hdf5")
         _read_weights(weights, elmo)
         return elmo
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The model of a file that `content` was written to."""
+        try:
+            with safe_open(path, "pt") as file:
+                elmo = cls(_checked_options(path, file.metadata()["options"].encode()))
+                elmo.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise BadModel(f"{path}: missing or damaged ({error}); copy or train the model again") from None
+        return elmo
+
+    def content(self) -> bytes:
+        """Options and weights as a safetensors file."""
+        state = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
+        return save(state, {"options": json.dumps(asdict(self.options))})
+
+    def vectors(self, documents: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """(words, parts, projection) of each document, float16, for ScalarMix.
+
+        Parts are the two directions of each layer, but of the first layer, where they are equal, only one.
+        """
+        order = sorted(range(len(documents)), key=lambda row: -len(documents[row]))
+        found = [np.empty(0)] * len(documents)
+        while order:
+            size = max(1, min(DOCUMENTS, PLACES // max(1, len(documents[order[0]]))))
+            some, order = order[:size], order[size:]
+            for row, parts in zip(some, self._parts([documents[row] for row in some]), strict=True):
+                found[row] = parts[: len(documents[row])]
+        return found
 
     def spell(self, words: Sequence[str]) -> Tensor:
         """(words, characters) numbers of the letters of words, in original case."""
@@ -129,6 +166,17 @@ class Elmo(nn.Module):
         yield from self.words.stored()
         for number, layer in enumerate(self.layers):
             yield from layer.stored(f"RNN/MultiRNNCell/Cell{number}/LSTMCell")  # type: ignore[operator]
+
+    def _parts(self, documents: Sequence[Sequence[str]]) -> np.ndarray:
+        """(batch, length, parts, projection) of one batch."""
+        numbers: dict[str, int] = {}  # of distinct words: to spell one takes longer than to look it up
+        rows = [torch.tensor([numbers.setdefault(word, len(numbers)) for word in words], dtype=torch.long) for words in documents]
+        places, device = pad_sequence(rows, batch_first=True), self.boundaries.device
+        with torch.autocast(device.type, enabled=False):  # the same vectors wherever they are asked for
+            words = self.words(send(self.spell([*numbers]), device))[send(places, device)]
+            layers, _ = self.run(words, torch.tensor([len(row) for row in rows]))
+        halves = layers.half().movedim(0, 2).reshape(*places.shape, 2 * self.depth, self.width // 2)
+        return halves[:, :, 1:].cpu().numpy()
 
     def _framed(self, words: Sequence[Sequence[int]]) -> Tensor:
         inside = [[BEGIN_WORD, *letters[: self.most - 2], END_WORD] for letters in words]
@@ -242,14 +290,19 @@ class ProjectedLSTM(nn.Module):
 class ScalarMix(nn.Module):
     """Layers to one: their weighted mean, times a scale; all that is trained of ELMo."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, width: int) -> None:
         super().__init__()
+        self.width = width
         self.weights = nn.Parameter(torch.zeros(layers))
         self.scale = nn.Parameter(torch.ones(()))
 
-    def forward(self, layers: Tensor) -> Tensor:
-        """(batch, length, width) from (layers, batch, length, width)."""
-        return self.scale * torch.tensordot(self.weights.softmax(0), layers, dims=1)
+    def forward(self, parts: Tensor) -> Tensor:
+        """(…, width) from (…, parts, projection), float32 whatever the parts are."""
+        first, *others = torch.split(self.scale * self.weights.softmax(0), 1)
+        mixed = first * parts[..., :1, :]  # for both directions
+        for weight, layer in zip(others, torch.split(parts[..., 1:, :], 2, dim=-2), strict=True):
+            mixed = mixed + weight * layer
+        return mixed.flatten(-2)
 
 
 def _turned(padded: Tensor, sizes: Tensor) -> Tensor:
@@ -276,10 +329,13 @@ def _only(folder: Path, ending: str) -> Path:
 
 
 def _read_options(path: Path) -> Options:
+    with open_bytes(path) as file:
+        return _checked_options(path, file.read())
+
+
+def _checked_options(path: Path, content: bytes) -> Options:
     from pydantic import TypeAdapter, ValidationError
 
-    with open_bytes(path) as file:
-        content = file.read()
     try:
         return TypeAdapter(Options).validate_json(content)
     except ValidationError as error:

@@ -43,12 +43,14 @@ class LabelEncoder(nn.Module, ABC):
 
 
 class LearnedLabels(LabelEncoder):
-    """Query, output and bias are parameters of each label (SPEC 1.1)."""
+    """Query, output and bias are parameters of each label (SPEC 1.1); where all labels read the same, there are no queries."""
 
-    def __init__(self, labels: int, width: int) -> None:
+    def __init__(self, labels: int, width: int, *, queries: bool = True) -> None:
         super().__init__()
-        self.width = self.output_width = width
-        self.query = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, width)))
+        self.width, self.output_width = width if queries else 0, width
+        self.query = nn.Parameter(torch.empty(labels, self.width))
+        if queries:
+            nn.init.xavier_uniform_(self.query)
         self.output = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, width)))
         self.bias = nn.Parameter(torch.zeros(labels))
         self.register_buffer("trained", torch.ones(labels, dtype=torch.bool))  # those left out of training are not scored

@@ -6,7 +6,7 @@ The layers, dropouts and first values are those of SPEC 1.0: channels are droppe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,16 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labelwise.network.transfer import send
 
+if TYPE_CHECKING:
+    from labelwise.network.elmo import ScalarMix
+
 
 class Tokens(NamedTuple):
     """A batch of documents as numbers of words, filled up with 0."""
 
     numbers: Tensor  # (batch, length)
     lengths: Tensor  # (batch,), always on the CPU: asking a GPU for them would make it wait
+    context: Tensor | None = None  # (batch, length, parts, projection), what ELMo makes of the words
 
     @property
     def mask(self) -> Tensor:
@@ -46,21 +50,30 @@ class TokenEncoder(nn.Module, ABC):
 
 
 class WordInputs(nn.Module):
-    """Word vectors, frozen unless they are to be trained, with channels and words dropped in training (SPEC 1.0.1, 1.0.2)."""
+    """Word vectors, frozen unless they are to be trained, with channels and words dropped in training (SPEC 1.0.1, 1.0.2).
+
+    With a mixture of ELMo's layers, a word in its context has that beside its vector (SPEC 1.2).
+    """
 
     vectors: Tensor
 
-    def __init__(self, vectors: Tensor, dropout: float, word_dropout: float, *, train: bool = False) -> None:
+    def __init__(
+        self, vectors: Tensor, dropout: float, word_dropout: float, *, train: bool = False, mix: ScalarMix | None = None
+    ) -> None:
         super().__init__()
         if train:
             self.vectors = nn.Parameter(vectors.clone())
         else:
             self.register_buffer("vectors", vectors, persistent=False)
-        self.width, self.dropout, self.word_dropout = vectors.shape[1], dropout, word_dropout
+        self.dropout, self.word_dropout, self.mix = dropout, word_dropout, mix
+        self.width = vectors.shape[1] + (0 if mix is None else mix.width)
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) vectors of the words."""
-        found = spatial_dropout(functional.embedding(tokens.numbers, self.vectors), self.dropout, self.training)
+        found = functional.embedding(tokens.numbers, self.vectors)
+        if self.mix is not None:
+            found = torch.cat([found, self.mix(tokens.context)], dim=-1)
+        found = spatial_dropout(found, self.dropout, self.training)
         if self.training and self.word_dropout > 0:
             found = found * functional.dropout(torch.ones_like(found[..., :1]), self.word_dropout)
         return found

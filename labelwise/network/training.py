@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -68,7 +69,7 @@ class TrainingSettings:
     buckets: bool = True
     """Put documents of similar length into a batch, so that short ones do not pay for long ones."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; auto is bfloat16 on CUDA. Softmax and loss are always float32."""
+    """Of matrix products; auto is bfloat16 on CUDA, and where a transformer predicts on a CPU that is made for it."""
     compile: bool = False
     """Let torch compile a transformer: minutes at first, faster steps then; other networks do not gain by it."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
@@ -319,19 +320,27 @@ def share_of_step(settings: TrainingSettings, done: int, total: int) -> float:
     return max(0.0, (total - done) / max(1.0, total - rise)) if settings.decay else 1.0
 
 
-def precision(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[None]:
-    """Where matrix products are made in the precision that the settings choose."""
-    if settings.precision == "bfloat16" or (settings.precision == "auto" and device.type == "cuda"):
+def precision(settings: TrainingSettings, device: torch.device, *, predicting: bool = False) -> AbstractContextManager[None]:
+    """Where matrix products are made in the precision that the settings choose; `predicting` is said of transformers only."""
+    faster = device.type == "cuda" or (predicting and device.type == "cpu" and _cpu_is_faster_in_bfloat16())
+    if settings.precision == "bfloat16" or (settings.precision == "auto" and faster):
         return torch.autocast(device.type, torch.bfloat16)
     return nullcontext()
 
 
-def prediction_batches(lengths: np.ndarray, settings: TrainingSettings) -> list[np.ndarray]:
+@cache
+def _cpu_is_faster_in_bfloat16() -> bool:
+    """Whether the CPU multiplies in bfloat16 by itself; torch does not say so in public yet."""
+    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return any(ask() for ask in asked if ask is not None)
+
+
+def prediction_batches(lengths: np.ndarray, settings: TrainingSettings, tokens: int = TOKENS) -> list[np.ndarray]:
     """Rows in batches for prediction, longest first: larger than in training, but of a bounded number of tokens."""
     rows = np.argsort(-lengths, kind="stable")
     size, batches, start = max(1, 4 * settings.batch // settings.accumulate), [], 0
     while start < len(rows):
-        count = max(1, min(size, TOKENS // max(1, int(lengths[rows[start]]))))
+        count = max(1, min(size, tokens // max(1, int(lengths[rows[start]]))))
         batches.append(rows[start : start + count])
         start += count
     return batches
@@ -344,8 +353,8 @@ def memory_advice(device: torch.device, lengths: np.ndarray) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise LabelwiseError(
-            f"out of memory on {device} with {len(lengths)} documents of up to {lengths.max()} tokens: lower training.batch or "
-            f"words.max_length, or raise training.accumulate ({str(error).splitlines()[0]})"
+            f"out of memory on {device} with {len(lengths)} documents of up to {lengths.max()} tokens: lower training.batch, "
+            f"words.max_length or encoder.segments, or raise training.accumulate ({str(error).splitlines()[0]})"
         ) from None
 
 

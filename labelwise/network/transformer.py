@@ -21,8 +21,6 @@ from labelwise.features.subwords import quiet
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
 from labelwise.network.transfer import send
 
-NEEDLESS = ("pooler.", "cls.", "lm_head.", "generator_", "discriminator_", "vocab_", "mask_predictions.", "head.", "classifier.")
-
 
 class TransformerEncoder(TokenEncoder):
     """The last states of a transformer, for every token of every segment (SPEC 1.3 to 1.5)."""
@@ -32,9 +30,12 @@ class TransformerEncoder(TokenEncoder):
     ) -> None:
         super().__init__()
         self.model, self.segment, self.padding, self.dropout = model, segment, padding, dropout
-        self.width = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        config: Any = model.config
+        self.width = int(config.hidden_size)
         for level in self.levels()[:frozen]:
             level.requires_grad_(False)
+        if recompute and not model.supports_gradient_checkpointing:
+            raise BadSettings(f"encoder.recompute=true, but the transformers library cannot recompute a {config.model_type}")
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
 
@@ -54,7 +55,9 @@ class TransformerEncoder(TokenEncoder):
     def levels(self) -> list[nn.Module]:
         """What stands before the first layer, then the layers, lowest first: for freezing and for step sizes by depth."""
         layers = max((part for part in self.model.modules() if isinstance(part, nn.ModuleList)), key=_size)
-        below = [part for name, part in self.model.named_children() if "embedding" in name]
+        inside = set(layers.modules())
+        outside = [(name, part) for name, part in self.model.named_modules() if part not in inside]
+        below = [part for name, part in outside if "embedding" in name or isinstance(part, nn.Embedding)]
         return [nn.ModuleList(below), *layers]
 
     def compile(self, *_: Any, **__: Any) -> None:
@@ -90,6 +93,8 @@ class TransformerEncoder(TokenEncoder):
 def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
     folder = Path(checkpoint)
+    if not checkpoint:
+        raise BadSettings("encoder.checkpoint is empty; name a transformer's folder, or its name on the model hub")
     if folder.is_dir():
         _require_safetensors(folder)
     with _complaints(checkpoint):
@@ -101,14 +106,11 @@ def read_transformer(checkpoint: str) -> nn.Module:
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, by name
         )
-    missing = sorted(name for name in told["missing_keys"] if not name.startswith(NEEDLESS))
-    unexpected = sorted(name for name in told["unexpected_keys"] if not name.startswith(NEEDLESS) and "position_ids" not in name)
-    if missing or unexpected:
-        raise BadModel(
-            f"{checkpoint}: the weights do not fit the {model.config.model_type} that config.json describes: "
-            f"{_named('missing', missing)}{_named('not known', unexpected)}give a folder whose files belong together"
-        )
+    if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
+        raise BadModel(f"{checkpoint}: {model.config.model_type} is no encoder of texts; take one, such as BERT or RoBERTa")
+    _require_fit(checkpoint, model, told)
     return _without_pooler(model)
 
 
@@ -129,7 +131,8 @@ def described_transformer(folder: Path) -> nn.Module:
 def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
     """How many tokens to give a transformer at once: as many as wanted, or with 0 as it can take."""
     config: Any = model.config
-    places = int(getattr(config, "max_position_embeddings", 0) or 1 << 20)
+    places = int(getattr(config, "max_position_embeddings", None) or 0)
+    places = places if places > 0 else 1 << 20
     tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
     if any(getattr(part, "padding_idx", None) is not None for part in tables):
         places -= padding + 1  # RoBERTa and its kin count places from behind the padding
@@ -152,6 +155,21 @@ def _require_safetensors(folder: Path) -> None:
             f"`AutoModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)` writes model.safetensors"
         )
     raise BadModel(f"{folder}: no model.safetensors in it; give a folder that `save_pretrained` wrote")
+
+
+def _require_fit(checkpoint: str, model: Any, told: dict[str, Any]) -> None:
+    """Refuse weights that are not those of this encoder, by name; what belongs to none of its parts is a head, and harmless."""
+    parts = tuple(f"{name}." for name, _ in model.named_children())
+    missing = [name for name in told["missing_keys"] if not name.startswith("pooler.")]
+    unknown = [name for name in told["unexpected_keys"] if name.removeprefix(f"{model.base_model_prefix}.").startswith(parts)]
+    unknown = [name for name in unknown if "position_ids" not in name]  # old versions of the library saved them
+    resized = [f"{name}: {tuple(there)}, not {tuple(wanted)}" for name, there, wanted in told["mismatched_keys"]]
+    if missing or unknown or resized:
+        raise BadModel(
+            f"{checkpoint}: the weights do not fit the {model.config.model_type} that config.json describes: "
+            f"{_named('missing', missing)}{_named('not known', unknown)}{_named('of another size', resized)}"
+            "give a folder whose files belong together"
+        )
 
 
 def _without_pooler(model: nn.Module) -> nn.Module:
@@ -179,7 +197,7 @@ def _complaints(checkpoint: str) -> Iterator[None]:
 
 
 def _named(what: str, names: list[str]) -> str:
-    return f"{len(names)} {what} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}); " if names else ""
+    return f"{len(names)} {what} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''}); " if names else ""
 
 
 def _size(module: nn.Module) -> int:

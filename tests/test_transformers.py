@@ -1,0 +1,598 @@
+"""Transformer methods against the transformers library itself, called document by document and segment by segment."""
+
+import atexit
+import json
+from functools import cache
+from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from labelwise.corpus import Corpus, Document
+from labelwise.errors import BadModel, BadSettings
+from labelwise.features.subwords import Subwords, quiet
+from labelwise.labels import Label
+from labelwise.methods.base import load
+from labelwise.methods.bert import BertLwanSettings
+from labelwise.network.composition import build
+from labelwise.network.reading import FirstTokens
+from labelwise.network.token_encoders import Tokens
+from labelwise.network.training import TrainingSettings, share_of_step, step_sizes
+from labelwise.network.transformer import TransformerEncoder, read_transformer, segment_length
+from labelwise.registry import make_method
+from labelwise.settings import make, override
+
+WIDE = {"initializer_range": 0.5}  # weights so large that every token matters to every state
+BERT_LIKE = {"max_position_embeddings": tiny.LONGEST, **tiny.SHAPE, **WIDE}
+ROBERTA_LIKE = BERT_LIKE | {"max_position_embeddings": tiny.LONGEST + 2, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+DISTIL = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
+DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+}
+MODERN = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8, "decoder_bias": True}
+KINDS = {  # the library's names, with a head that the checkpoint was trained with
+    "bert": ("Bert", "ForPreTraining", BERT_LIKE),
+    "roberta": ("Roberta", "ForMaskedLM", ROBERTA_LIKE),
+    "distilbert": ("DistilBert", "ForMaskedLM", {"max_position_embeddings": tiny.LONGEST, **WIDE, **DISTIL}),
+    "electra": ("Electra", "ForPreTraining", BERT_LIKE | {"embedding_size": 8}),
+    "deberta": ("DebertaV2", "ForMaskedLM", BERT_LIKE | DEBERTA),
+    "modernbert": ("ModernBert", "ForMaskedLM", BERT_LIKE | MODERN),
+    "mpnet": ("MPNet", "ForMaskedLM", ROBERTA_LIKE),
+    "albert": ("Albert", "ForPreTraining", BERT_LIKE | {"embedding_size": 8}),
+}
+NOT_RECOMPUTED = {"mpnet", "albert"}
+TEXTS = [
+    "An owl hunts in the dark wood, and two grey herons stand in the lake.",
+    "Owls",
+    "",
+    "The duck swims on the lake again and again " * 3,
+    "Ünknown wörds; 日本 🦉 <s> [SEP] </s> [PAD]",
+]
+QUICK = ("training.epochs=1", "training.batch=2", "training.precision=float32", "labels.nodes.walks=1", "labels.nodes.width=8")
+
+any_kind = pytest.mark.parametrize("kind", KINDS)
+few_examples = settings(max_examples=15)
+
+
+@cache
+def folder(kind: str) -> Path:
+    """A checkpoint with its head, as one finds them."""
+    place = Path(mkdtemp())
+    atexit.register(rmtree, place)
+    tokenizer = tiny.roberta_tokenizer if kind in ("roberta", "mpnet") else tiny.bert_tokenizer
+    tokenizer(place)
+    known = json.loads((place / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    family, head, shape = KINDS[kind]
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{family}Config")(vocab_size=max(known.values()) + 1, **shape)
+        getattr(transformers, family + head)(config).save_pretrained(place)
+    return place
+
+
+@cache
+def library(kind: str):
+    """The library's own tokenizer and encoder."""
+    with quiet():
+        model = transformers.AutoModel.from_pretrained(folder(kind)).eval()
+        return transformers.AutoTokenizer.from_pretrained(folder(kind)), model
+
+
+def library_states(model, row) -> torch.Tensor:
+    """(length, width), a row of numbers read alone."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([list(map(int, row))])).last_hidden_state[0]
+
+
+def library_segments(kind: str, text: str, size: int, count: int) -> list[list[int]]:
+    """Sub-words cut into segments, by the library."""
+    tokenizer, _ = library(kind)
+    words = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][: (size - 2) * count]
+    parts = [words[start : start + size - 2] for start in range(0, max(1, len(words)), size - 2)]
+    return [[tokenizer.cls_token_id, *part, tokenizer.sep_token_id] for part in parts]
+
+
+def method(name: str, kind: str = "bert", *more: str):
+    given = [*QUICK, f"encoder.checkpoint={folder(kind)}", "encoder.segment=24", "training.learning_rate=0.001", *more]
+    return make_method(name, override({}, given))
+
+
+def scores(model, texts, labels) -> np.ndarray:
+    corpus = Corpus([Document(f"d{place}", text, ()) for place, text in enumerate(texts)], labels)
+    return model.predict(corpus).dense()
+
+
+def head(model) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    vectors = model._fitted.network.label_encoder()
+    return tuple(part.detach() for part in vectors)
+
+
+def encoder(kind: str, segment: int = 8, **more) -> TransformerEncoder:
+    model = read_transformer(str(folder(kind)))
+    return TransformerEncoder(model, segment, library(kind)[0].pad_token_id, **more).eval()
+
+
+def batch(rows: list[list[int]], filling: int = 0, more: int = 0) -> Tokens:
+    """Rows side by side, whatever stands behind their ends."""
+    numbers = torch.full((len(rows), max(map(len, rows)) + more), filling)
+    for place, row in enumerate(rows):
+        numbers[place, : len(row)] = torch.tensor(row)
+    return Tokens(numbers, torch.tensor([len(row) for row in rows]))
+
+
+def rows_of_numbers(longest: int):
+    return st.lists(st.lists(st.integers(5, 60), min_size=1, max_size=longest), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("bert-base", "bert"), ("roberta-base", "roberta"), ("sci-bert", "bert"), ("clinical-bert", "bert")]
+)
+def test_the_first_state_and_not_the_pooler_is_judged(splits, name, kind):
+    model = method(name, kind, "encoder.frozen=99").fit(splits.train)
+    _, weights, biases = head(model)
+    firsts = [library_states(library(kind)[1], library_segments(kind, text, 24, 1)[0])[0] for text in TEXTS]
+    expected = torch.sigmoid(torch.stack(firsts) @ weights.T + biases)
+    assert np.allclose(scores(model, TEXTS, splits.train.labels), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_document_is_cut_as_the_library_truncates_it(kind):
+    ours, (tokenizer, _) = Subwords.read(str(folder(kind))), library(kind)
+    for text in TEXTS:
+        expected = tokenizer(text, truncation=True, max_length=24, split_special_tokens=True)["input_ids"]
+        assert ours.segments(ours.numbers([text], 22)[0], 24, 1).tolist() == expected
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_labels_read_all_states_of_all_segments(splits, segments):
+    model = method("bert-base-lwan", "bert", "encoder.frozen=99", "encoder.segment=8", f"encoder.segments={segments}")
+    queries, weights, biases = head(model.fit(splits.train))
+    found = scores(model, TEXTS, splits.train.labels)
+    for row, text in zip(found, TEXTS, strict=True):
+        parts = library_segments("bert", text, 8, segments)
+        states = torch.cat([library_states(library("bert")[1], part) for part in parts])  # (length, width)
+        for score, query, weight, bias in zip(row, queries, weights, biases, strict=True):
+            read = (states @ query).softmax(0) @ states
+            assert score == pytest.approx(torch.sigmoid(read @ weight + bias).item(), abs=1e-5)
+
+
+def test_segments_are_read_alone_and_the_largest_of_their_first_states_is_judged(splits):
+    model = method("hier-sci-bert", "bert", "encoder.frozen=99", "encoder.segment=8")
+    assert model.settings.encoder.segments == 8
+    _, weights, biases = head(model.fit(splits.train))
+    long = "two grey herons hunt fishes " * 20  # more than eight segments
+    for text, row in zip([*TEXTS, long], scores(model, [*TEXTS, long], splits.train.labels), strict=True):
+        firsts = [library_states(library("bert")[1], part)[0] for part in library_segments("bert", text, 8, 8)]
+        largest = torch.stack(firsts).amax(0)
+        assert np.allclose(row, torch.sigmoid(weights @ largest + biases), atol=1e-5)
+
+
+def test_segments_that_a_document_has_not_do_not_count():
+    ours, theirs, reading = encoder("bert"), library("bert")[1], FirstTokens(8)
+
+    @given(rows_of_numbers(30), st.integers(0, 60), st.integers(0, 20))
+    def check(rows, filling, more):
+        tokens = batch(rows, filling, more)
+        with torch.no_grad():
+            found = reading.dot(ours(tokens), torch.zeros(1, 16), torch.eye(16), tokens.lengths)
+        for row, largest in zip(rows, found, strict=True):
+            firsts = [library_states(theirs, row[start : start + 8])[0] for start in range(0, len(row), 8)]
+            assert torch.allclose(largest, torch.stack(firsts).amax(0), atol=1e-5)
+
+    check()
+
+
+@any_kind
+def test_padding_is_never_seen_and_states_are_those_of_the_library(kind):
+    ours, (tokenizer, theirs) = encoder(kind), library(kind)
+    fillings = st.sampled_from([0, 1, 7, tokenizer.pad_token_id])
+
+    @few_examples
+    @given(rows_of_numbers(20), fillings, st.integers(0, 9))
+    def check(rows, filling, more):
+        with torch.no_grad():
+            found = ours(batch(rows, filling, more))
+        for row, states in zip(rows, found, strict=True):
+            alone = [library_states(theirs, row[start : start + 8]) for start in range(0, len(row), 8)]
+            assert torch.allclose(states[: len(row)], torch.cat(alone), atol=2e-5)
+            assert not states[len(row) :].any()
+
+    check()
+
+
+@any_kind
+def test_an_encoder_reads_as_much_at_once_as_it_can(kind):
+    tokenizer, theirs = library(kind)
+    longest = segment_length(theirs, tokenizer.pad_token_id, 0)
+    row = [5 + place % 50 for place in range(tiny.LONGEST)]
+    assert longest == tiny.LONGEST
+    with torch.no_grad():
+        found = encoder(kind, longest)(batch([row, row[:9]]))
+    assert torch.allclose(found[0], library_states(theirs, row), atol=2e-5)
+    assert torch.allclose(found[1, :9], library_states(theirs, row[:9]), atol=2e-5)
+    with pytest.raises(BadSettings, match=r"encoder\.segment=65, but this .* takes 64 tokens at once; 0 means as many"):
+        segment_length(theirs, tokenizer.pad_token_id, tiny.LONGEST + 1)
+
+
+@any_kind
+def test_an_encoder_works_by_naming_its_folder_which_may_be_gone_later(kind, splits, tmp_path):
+    place = copytree(folder(kind), tmp_path / "checkpoint")
+    model = method("bert-base", kind, f"encoder.checkpoint={place}").fit(splits.train)
+    model.save(tmp_path / "model")
+    rmtree(place)
+    again = load(tmp_path / "model")
+    found = scores(again, TEXTS, splits.train.labels)
+    assert np.array_equal(found, scores(model, TEXTS, splits.train.labels))
+    with quiet():
+        theirs = transformers.AutoModel.from_pretrained(folder(kind)).eval()
+    before = theirs.get_input_embeddings().weight.clone()
+    theirs.load_state_dict(again._fitted.network.token_encoder.model.state_dict(), strict=False)
+    assert not torch.equal(before, theirs.get_input_embeddings().weight)  # it was trained
+    _, weights, biases = head(again)
+    firsts = torch.stack([library_states(theirs, library_segments(kind, text, 24, 1)[0])[0] for text in TEXTS])
+    assert np.allclose(found, torch.sigmoid(firsts @ weights.T + biases), atol=1e-5)
+
+
+@any_kind
+def test_a_head_of_the_checkpoint_is_left_out_and_all_else_is_kept(kind):
+    ours, theirs = read_transformer(str(folder(kind))).state_dict(), library(kind)[1].state_dict()
+    stored = load_file(folder(kind) / "model.safetensors")
+    assert len(stored) > len(ours)
+    for name, weight in ours.items():
+        assert torch.equal(weight, theirs[name])
+    assert not any("pooler" in name for name in ours)
+
+
+@any_kind
+def test_frozen_parts_have_no_gradient_and_all_others_have_one(kind):
+    lowest = ("embedding", "relative_attention_bias")
+    first = ("layer.0.", "layers.0.", "albert_layer_groups.0.")
+    for frozen, parts in enumerate([(), lowest, (*lowest, *first)]):
+        tokens, ours = batch([[5, 6, 7, 8], [9, 10]]), encoder(kind, frozen=frozen).train()
+        states = ours(tokens)
+        (states * torch.randn(states.shape, requires_grad=True)).sum().backward()
+        for name, weight in ours.model.named_parameters():
+            assert (weight.grad is None) == any(part in name for part in parts), name
+
+
+def test_training_changes_what_is_not_frozen(splits):
+    stored = load_file(folder("bert") / "model.safetensors")
+    model = method("bert-base-lwan", "bert", "encoder.frozen=2").fit(splits.train)
+    for name, weight in model._fitted.network.token_encoder.model.named_parameters():
+        kept = name.startswith(("embeddings.", "encoder.layer.0."))
+        assert torch.equal(weight, stored[f"bert.{name}"]) == kept, name
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - NOT_RECOMPUTED))
+def test_recomputing_layers_gives_the_same_gradients(kind):
+    gradients, calls = [], []
+    for recompute in (False, True):
+        ours = encoder(kind, recompute=recompute).train()
+        ours.levels()[1].register_forward_pre_hook(lambda *_, made=recompute: calls.append(made))
+        torch.manual_seed(0)  # of dropout
+        states = ours(batch([[5, 6, 7, 8], [9, 10], list(range(5, 25))]))
+        (states * torch.arange(16)).sum().backward()
+        gradients.append({name: weight.grad for name, weight in ours.model.named_parameters()})
+    assert calls.count(True) == 2 * calls.count(False) > 0
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], rtol=1e-4, atol=1e-4), name
+
+
+@pytest.mark.parametrize("kind", sorted(NOT_RECOMPUTED))
+def test_what_the_library_cannot_recompute_is_refused(kind):
+    with pytest.raises(BadSettings, match=rf"encoder\.recompute=true, but .* cannot recompute a {kind}"):
+        encoder(kind, recompute=True)
+
+
+def test_step_sizes_fall_with_depth_and_the_head_has_its_own():
+    given = make(BertLwanSettings, {"encoder": {"segment": 8}, "labels": {"encoder": "centroid"}})
+    network = build(given, torch.zeros(5, 16), 3, transformer=(read_transformer(str(folder("bert"))), 0))
+    found = step_sizes(network, TrainingSettings(learning_rate=1e-3, layer_rate=0.5, head_rate=5))
+    rates = {weight: group["lr"] for group in found for weight in group["params"]}
+    by_hand = {"embeddings": 0.25e-3, "encoder.layer.0": 0.5e-3, "encoder.layer.1": 1e-3}
+    for name, weight in network.named_parameters():
+        _, _, inner = name.partition("token_encoder.model.")
+        expected = next(rate for part, rate in by_hand.items() if inner.startswith(part)) if inner else 5e-3
+        assert rates.pop(weight) == pytest.approx(expected), name
+    assert not rates
+
+
+@given(st.floats(0, 1), st.booleans(), st.integers(1, 300))
+def test_the_step_size_rises_and_falls_in_lines(warmup, decay, total):
+    given, rise = TrainingSettings(warmup=warmup, decay=decay), warmup * total
+    found = [share_of_step(given, done, total) for done in range(total)]
+    end = 0.0 if decay else 1.0
+    assert np.allclose(found, np.interp(range(total), [-1, rise, max(total, rise + 1e-9)], [0, 1, end]))
+    assert min(found) > 0
+
+
+def test_every_step_has_the_size_of_its_time_and_depth(splits, monkeypatch):
+    sizes, step = [], torch.optim.Adam.step
+
+    def told(self, *more):
+        sizes.append({group["lr"] for group in self.param_groups})
+        return step(self, *more)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", told)
+    more = ("training.warmup=0.5", "training.decay=true", "training.layer_rate=0.1", "training.head_rate=10")
+    method("bert-base", "bert", "training.epochs=2", *more).fit(splits.train)  # two epochs of three steps
+    shares = [1 / 4, 2 / 4, 3 / 4, 1, 2 / 3, 1 / 3]
+    for found, share in zip(sizes, shares, strict=True):
+        assert sorted(found) == pytest.approx([rate * share for rate in (1e-5, 1e-4, 1e-3, 1e-2)])
+
+
+def test_parameters_are_as_many_as_the_equations_say():
+    labels, pooler = 4271, 768 * 768 + 768  # which the published number has and nothing uses
+    with torch.device("meta"):
+        model = transformers.BertModel(transformers.BertConfig())
+        model.pooler = None
+        network = build(BertLwanSettings(), torch.zeros(0, 768), labels, transformer=(model, 0))
+    assert network.trainable() + pooler == 109_482_240 + 2 * labels * 768 + labels == 116_046_767
+
+
+def parts_by_hand(kind: str, text: str, size: int, count: int, parts: list[list[float]]) -> list[tuple[int, int, float]]:
+    """Each word of a line without punctuation with the sum over its sub-words, by the library's offsets."""
+    tokenizer, _ = library(kind)
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"][: (size - 2) * count]
+    found: dict[int, tuple[int, int, float]] = {}
+    for (_, end), part in zip(offsets, [part for segment in parts for part in segment[1:-1]], strict=True):
+        start = text[:end].rfind(" ") + 1
+        found[start] = (start, end, found.get(start, (0, 0, 0.0))[2] + part)
+    return list(found.values())
+
+
+LINES = st.lists(st.sampled_from([*tiny.WORDS.split(), "heronry", "unknown"]), min_size=1, max_size=40).map(" ".join)
+
+
+def assert_explained(found, score, spans):
+    assert found.score == pytest.approx(score, abs=1e-5)
+    assert [span[:2] for span in found.spans] == [span[:2] for span in spans]
+    assert [span.weight for span in found.spans] == pytest.approx([span[2] for span in spans], abs=2e-4)
+
+
+@cache
+def fitted(name: str, kind: str, segments: int):
+    from toy import zoo
+
+    train = zoo().train
+    return method(name, kind, "encoder.frozen=99", "encoder.segment=8", f"encoder.segments={segments}").fit(train), train.labels
+
+
+@pytest.mark.parametrize(("kind", "segments"), [("bert", 1), ("bert", 4), ("roberta", 4)])
+def test_words_add_up_to_what_a_label_makes_of_the_states_it_reads(kind, segments):
+    model, labels = fitted("bert-base-lwan", kind, segments)
+    query, weight, bias = (part[labels.column("owl")] for part in head(model))
+
+    @few_examples
+    @given(LINES)
+    def check(text):
+        rows = library_segments(kind, text, 8, segments)
+        states = torch.cat([library_states(library(kind)[1], row) for row in rows])
+        parts = (states @ query).softmax(0) * (states @ weight)  # (length,), special tokens too
+        split = [part.tolist() for part in parts.split([len(row) for row in rows])]
+        found = model.explain(Document("d", text, ()), labels[labels.column("owl")])
+        assert_explained(found, torch.sigmoid(parts.sum() + bias).item(), parts_by_hand(kind, text, 8, segments, split))
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "segments"), [("bert-base", "bert", 1), ("roberta-base", "roberta", 1), ("hier-sci-bert", "bert", 4)]
+)
+def test_words_that_only_first_states_see_count_by_slope_times_vector(name, kind, segments):
+    model, labels = fitted(name, kind, segments)
+    _, weight, bias = (part[labels.column("owl")] for part in head(model))
+    theirs = library(kind)[1]
+
+    @few_examples
+    @given(LINES)
+    def check(text):
+        rows, vectors = library_segments(kind, text, 8, segments), []
+
+        def keep(module, inputs, output):
+            output.retain_grad()
+            vectors.append(output)
+
+        hook = theirs.get_input_embeddings().register_forward_hook(keep)
+        firsts = [theirs(input_ids=torch.tensor([row])).last_hidden_state[0, 0] for row in rows]
+        hook.remove()
+        logit = torch.stack(firsts).amax(0) @ weight + bias
+        logit.backward()
+        parts = [(vector.grad * vector)[0].sum(-1).tolist() for vector in vectors]
+        found = model.explain(Document("d", text, ()), labels[labels.column("owl")])
+        assert_explained(found, torch.sigmoid(logit).item(), parts_by_hand(kind, text, 8, segments, parts))
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["c-bert-base-lwan", "dc-bert-base-lwan", "dnc-bert-base-lwan", "gc-bert-base-lwan"])
+def test_a_label_added_after_training_is_scored_by_its_name_and_place(splits, name):
+    model, labels = method(name).fit(splits.train), splits.train.labels
+    more = labels.extended([Label("owl2", "owls", ("bird",)), Label("lake2", "dark waters", ("place",))])
+    found = scores(model, TEXTS, more)
+    assert np.allclose(found[:, more.column("owl2")], found[:, more.column("owl")], atol=1e-6)
+    assert not np.allclose(found[:, more.column("lake2")], found[:, more.column("lake")], atol=1e-3)
+    explained = model.explain(Document("d", TEXTS[0], ()), more[more.column("owl2")])
+    assert len(explained.spans) > 5
+
+
+def test_a_label_is_the_mean_of_the_first_vectors_of_its_names_sub_words(splits):
+    model = method("c-bert-base-lwan").fit(splits.train)
+    tokenizer, theirs = library("bert")
+    queries, outputs, bias = model._encode(splits.train.labels, torch.device("cpu"))[0]
+    for label, query, output in zip(splits.train.labels, queries, outputs, strict=True):
+        numbers = tokenizer(label.name, add_special_tokens=False)["input_ids"]
+        mean = theirs.get_input_embeddings().weight[numbers].mean(0)
+        assert torch.allclose(query, mean, atol=1e-6)
+        assert torch.allclose(output, mean, atol=1e-6)
+    assert bias is None
+
+
+def changed(place: Path, kind: str = "bert", weights=lambda found: found, **config) -> str:
+    """A copy of a checkpoint with other weights or another config.json."""
+    copytree(folder(kind), place)
+    save_file(weights(load_file(place / "model.safetensors")), place / "model.safetensors", {"format": "pt"})
+    told = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    (place / "config.json").write_text(json.dumps(told | config), encoding="utf-8")
+    return str(place)
+
+
+def old_names(found):
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in found.items()
+    }
+    return renamed | {"bert.embeddings.position_ids": torch.arange(tiny.LONGEST)[None]}
+
+
+def halved(found):
+    return {name: weight.half() for name, weight in found.items()}
+
+
+def test_checkpoints_of_old_and_of_half_precision_are_read_in_full(tmp_path, splits):
+    old, half = changed(tmp_path / "old", weights=old_names), changed(tmp_path / "half", weights=halved, dtype="float16")
+    expected = library("bert")[1].state_dict()
+    for name, weight in read_transformer(old).state_dict().items():
+        assert torch.equal(weight, expected[name])
+    for name, weight in read_transformer(half).state_dict().items():
+        assert torch.equal(weight, expected[name].half().float())
+    model = method("bert-base", "bert", f"encoder.checkpoint={half}").fit(splits.train)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert {weight.dtype for weight in again._fitted.network.parameters()} == {torch.float32}
+    assert np.array_equal(scores(again, TEXTS, splits.train.labels), scores(model, TEXTS, splits.train.labels))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"num_hidden_layers": 3},
+            r"the bert that .* describes: 16 missing \(encoder\.layer\.2\.attention\.\S+, \S+, \S+, …\); ",
+        ),
+        ({"num_hidden_layers": 1}, r"16 not known \(bert\.encoder\.layer\.1\.attention"),
+        ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
+        ({"model_type": "roberta"}, r"the roberta that config\.json describes: \d+ missing \(embeddings\.LayerNorm\.bias"),
+        ({"model_type": "no-such-thing"}, r"cannot be read .*no-such-thing.* an encoder that the transformers library knows"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(tmp_path, config, message):
+    with pytest.raises(BadModel, match=message):
+        read_transformer(changed(tmp_path / "changed", **config))
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("Bart", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}),
+        ("ViT", {"image_size": 8, "patch_size": 4, **tiny.SHAPE}),
+    ],
+)
+def test_what_is_no_encoder_of_texts_is_refused(tmp_path, family, shape):
+    with quiet():
+        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 60} if family == "Bart" else {}
+        config = getattr(transformers, f"{family}Config")(**shape, **heads)
+        getattr(transformers, f"{family}Model")(config).save_pretrained(tmp_path)
+    with pytest.raises(BadModel, match=f"{family.lower()} is no encoder of texts; take one, such as BERT or RoBERTa"):
+        read_transformer(str(tmp_path))
+
+
+def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_path):
+    place = copytree(folder("bert"), tmp_path / "pickled")
+    torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
+    (place / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match=r"pytorch_model\.bin: weights in a pickle.* are not read; convert .*`(.*)`") as refused:
+        read_transformer(str(place))
+    advice = str(refused.value).split("`")[1].replace("NEW_FOLDER", repr(str(tmp_path / "new")))
+    with quiet():
+        exec(advice, {"AutoModel": transformers.AutoModel})
+    found, expected = read_transformer(str(tmp_path / "new")).state_dict(), library("bert")[1].state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
+
+
+def test_folders_without_weights_or_a_tokenizer_or_with_damaged_ones_are_refused(tmp_path, splits):
+    place = copytree(folder("bert"), tmp_path / "checkpoint")
+    for path in place.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(BadModel, match="checkpoint: no tokenizer; a checkpoint's folder has tokenizer.json"):
+        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
+    (place / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(BadModel, match=r"checkpoint: cannot be read \(SafetensorError: "):
+        read_transformer(str(place))
+    (place / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match=r"no model\.safetensors in it; give a folder that `save_pretrained` wrote"):
+        read_transformer(str(place))
+
+
+def test_a_tokenizer_with_more_sub_words_than_the_weights_is_refused(tmp_path, splits):
+    place = copytree(folder("bert"), tmp_path / "checkpoint")
+    tiny.roberta_tokenizer(tmp_path / "other")
+    for path in (tmp_path / "other").glob("tokenizer*"):
+        path.replace(place / path.name)
+    with pytest.raises(BadModel, match=r"checkpoint: its tokenizer has \d+ sub-words, but the weights know \d+; give a folder"):
+        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
+
+
+def test_code_in_a_folder_is_never_run(tmp_path):
+    place = changed(tmp_path / "code", model_type="own", auto_map={"AutoConfig": "own.Config", "AutoModel": "own.Model"})
+    (tmp_path / "code" / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", encoding="utf-8")
+    with pytest.raises(BadModel, match="cannot be read"):
+        read_transformer(place)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        BadModel, match=r"zoo/no-such-bert: cannot be read .*download the checkpoint elsewhere and give its folder"
+    ):
+        read_transformer("zoo/no-such-bert")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("encoder.checkpoint=", r"encoder\.checkpoint is empty; name a transformer's folder"),
+        ("encoder.segment=65", r"encoder\.segment=65, but this bert takes 64 tokens at once"),
+        ("encoder.segment=2", r"encoder\.segment=2 leaves no room"),
+        ("encoder.segments=2", r"attention=first reads one of encoder\.segments=2 only; attention=segments"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(splits, setting, message):
+    with pytest.raises(BadSettings, match=message):
+        method("bert-base", "bert", setting).fit(splits.train)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\x00\u200b"])
+@pytest.mark.parametrize("name", ["bert-base", "bert-base-lwan", "hier-sci-bert"])
+def test_a_document_of_no_sub_words_has_its_special_tokens(name, text):
+    model, labels = fitted(name, "bert", 1 if name == "bert-base" else 4)
+    states = library_states(library("bert")[1], library_segments("bert", "", 8, 1)[0])
+    assert len(states) == 2
+    query, weight, bias = (part[labels.column("owl")] for part in head(model))
+    read = (states @ query).softmax(0) @ states if name == "bert-base-lwan" else states[0]
+    score = torch.sigmoid(read @ weight + bias).item()
+    assert scores(model, [text], labels)[0, labels.column("owl")] == pytest.approx(score, abs=1e-5)
+    assert_explained(model.explain(Document("d", text, ()), labels[labels.column("owl")]), score, [])
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("piece", ["owls hunt ", "x"])
+def test_of_a_million_characters_the_first_segments_are_read(kind, piece):
+    model, labels = fitted("bert-base-lwan", kind, 4)
+    text = piece * (1_000_000 // len(piece))
+    assert np.allclose(scores(model, [text], labels), scores(model, [text[:2000]], labels), atol=1e-6)
+    explained = model.explain(Document("d", text, ()), labels[labels.column("owl")])
+    assert 0 < len(explained.spans) <= 4 * 6
