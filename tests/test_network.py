@@ -295,7 +295,7 @@ def test_the_shared_decoder_tells_labels_apart_by_their_query_alone():
 
 def test_labels_that_all_read_the_same_have_no_queries():
     settings = NetworkSettings(attention="first", encoder=EncoderSettings(units=2))
-    network = build(settings, torch.zeros(5, 3), labels=7)
+    network = build(settings, torch.zeros(50, 3), labels=7)
     assert sum(weights.numel() for weights in network.label_encoder.parameters()) == 7 * (4 + 1)
     assert network(BATCH).shape == (3, 7)
 
