@@ -127,7 +127,7 @@ def small_folder(folder: Path, texts: list[str]) -> Path:
     """An encoder of MiniLM's size with random weights and a vocabulary of the texts."""
     from transformers import PreTrainedTokenizerFast
 
-    from labelwise.pretraining import learn_vocabulary
+    from labelwise.network.masked_model import learn_vocabulary
 
     bert(6, 384, 12).save_pretrained(folder)
     marks = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
