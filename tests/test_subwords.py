@@ -171,7 +171,7 @@ def test_segments_hold_all_tokens_that_fit_between_first_and_last(length, size, 
 
 
 def test_fragmentation_is_counted_over_all_texts_together():
-    assert subwords("bert").fragmentation(["owl", "heronry lake\n\n."]) == (1 + 1 + 2 + 1 + 1) / (1 + 3)
+    assert subwords("bert").fragmentation(["owl", "heronry lake\n\n.", "owl, lake"]) == (1 + 5 + 3) / (1 + 3 + 2)
     assert subwords("bert").fragmentation([]) == 0
 
 

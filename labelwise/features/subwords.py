@@ -20,7 +20,7 @@ import numpy as np
 
 from labelwise.errors import BadModel, MissingExtra
 from labelwise.features.cache import arrays
-from labelwise.features.words import token_spans, tokenize
+from labelwise.features.words import token_spans
 from labelwise.progress import Progress, silent
 from labelwise.storage import read_json
 
@@ -130,8 +130,8 @@ class Subwords:
         return np.concatenate([piece for part in parts for piece in ([self.first], part, [self.last])], dtype=np.int32)
 
     def fragmentation(self, texts: Sequence[str]) -> float:
-        """Sub-words for each word, over all texts together (SPEC 7.3)."""
-        words = sum(len(tokenize(text, newlines=False)) for text in texts)
+        """Sub-words for each word, over all texts together (SPEC 7.3); blanks part words, as in `labelwise stats`."""
+        words = sum(len(text.split()) for text in texts)
         pieces = sum(len(numbers) for batch in _batches(texts) for numbers in self._numbers(batch, None))
         return pieces / max(words, 1)
 

@@ -25,6 +25,7 @@ from transformers import (
 from labelwise.errors import BadModel
 from labelwise.features.subwords import Subwords, quiet
 from labelwise.network.masking import Marks
+from labelwise.network.transformer import require_safetensors
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
@@ -102,12 +103,7 @@ def read_model(folder: Path) -> MaskedModel:
     """The model of a transformers folder on this machine; what predicts hidden words is new where the folder has none."""
     if not (folder / "config.json").is_file():
         raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
-    if not any(folder.glob("model*.safetensors")):
-        found = "only pickled weights" if any(folder.glob("*.bin")) else "no model.safetensors"
-        raise BadModel(
-            f"{folder}: {found} in it; if you trust where they are from, transformers' "
-            "AutoModelForMaskedLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes model.safetensors"
-        )
+    require_safetensors(folder)
     subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}
     try:
         with quiet():

@@ -96,7 +96,7 @@ def read_transformer(checkpoint: str) -> nn.Module:
     if not checkpoint:
         raise BadSettings("encoder.checkpoint is empty; name a transformer's folder, or its name on the model hub")
     if folder.is_dir():
-        _require_safetensors(folder)
+        require_safetensors(folder)
     with _complaints(checkpoint):
         from transformers import AutoModel
 
@@ -145,7 +145,8 @@ def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
     return wanted or places
 
 
-def _require_safetensors(folder: Path) -> None:
+def require_safetensors(folder: Path) -> None:
+    """Refuse a folder without weights, or with weights in a pickle only."""
     if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
         return
     pickled = next((path.name for pattern in ("*.bin", "*.pt", "*.ckpt") for path in sorted(folder.glob(pattern))), None)
