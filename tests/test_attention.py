@@ -1,7 +1,6 @@
 """Label-wise attention against its plain formulation, which builds a vector per label and document."""
 
 import os
-from functools import partial
 
 import pytest
 import torch
@@ -184,18 +183,17 @@ def test_the_kernels_give_the_plain_logits_and_gradients(lengths, longest, share
 
 @needs_kernels
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_kernels_give_the_plain_loss_and_its_gradients(shared, monkeypatch):
-    from labelwise.network import attention_cuda
+def test_the_kernels_give_the_plain_loss_and_its_gradients(shared):
+    from labelwise.network.attention_cuda import LossCuda
 
     device, dtype, allowed = ("cuda", torch.bfloat16, 1e-2) if torch.cuda.is_available() else ("cpu", torch.float32, 1e-5)
-    monkeypatch.setattr(attention, "_loss_in_tiles", partial(attention_cuda.loss_and_gradients, dtype=dtype))
     *inputs, lengths = draw([9, 0, 1, 5, *[2] * 15], labels=150, key_width=96, width=96 if shared else 72, dtype=dtype)
     inputs = [x.detach().to(device).requires_grad_() for x in (*inputs, 12 * torch.randn(150))]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     if shared:
         inputs[1], exact[1] = inputs[0], exact[0]
     targets = (torch.rand(19, 150) < 0.1).float().to(device)
-    ours, theirs = attend_loss(*inputs, lengths, targets), plain_loss(*exact, lengths, targets.double())
+    ours, theirs = LossCuda.apply(*inputs, lengths, targets, dtype), plain_loss(*exact, lengths, targets.double())
     found, expected = gradients(3 * ours, inputs[shared:]), gradients(3 * theirs, exact[shared:])
     for one, other in zip((ours, *found), (theirs, *expected), strict=True):
         assert (one - other).norm() <= allowed * other.norm()

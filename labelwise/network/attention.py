@@ -55,10 +55,14 @@ def attend_loss(
     targets: Tensor,
 ) -> Tensor:
     """Mean binary cross-entropy of `attend` plus bias (labels,) against targets (batch, labels)."""
-    kernels = keys.is_cuda and _for_kernels(keys, query, lengths)
-    if torch.is_grad_enabled() and (kernels or keys.device.type == "cpu"):
-        inputs = _aligned(keys, values, query, output) if kernels else (keys, values, query, output)
-        return _AttendLoss.apply(*inputs, bias, lengths, targets)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and keys.device.type == "cpu":
+        return _AttendLoss.apply(keys, values, query, output, bias, lengths, targets)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and keys.is_cuda and _for_kernels(keys, query, lengths):
+        from labelwise.network.attention_cuda import LossCuda
+
+        with torch.cuda.device(keys.device):
+            inputs = _aligned(keys, values, query, output)
+            return LossCuda.apply(*inputs, bias, lengths, targets, torch.bfloat16)  # type: ignore[no-untyped-call]
     logits = attend(keys, values, query, output, lengths) + bias
     return binary_cross_entropy_with_logits(logits, targets.to(logits))
 
@@ -71,7 +75,7 @@ def attention_weights(keys: Tensor, query: Tensor, length: int) -> Tensor:
 def _for_kernels(keys: Tensor, query: Tensor, lengths: Tensor) -> bool:
     """Whether inputs on a GPU are for its kernels: bfloat16, there or by autocast, and something to launch them for."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else keys.dtype
-    return dtype == torch.bfloat16 and _has_kernels(keys.device) and len(query) > 0 and bool(lengths.any())
+    return dtype == torch.bfloat16 and _has_kernels(keys.device) and len(query) > 0 and bool(lengths.numpy().any())
 
 
 @cache
@@ -110,12 +114,12 @@ def _attend_in_chunks(keys: Tensor, values: Tensor, query: Tensor, output: Tenso
 
 def real_words(lengths: Tensor, longest: int) -> tuple[Tensor | None, Tensor]:
     """Places of the real words among batch × length, None if all are, and where documents start and end among the real words."""
-    counts = lengths.cpu().clamp(max=longest)
-    ends = functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
-    if int(ends[-1]) == counts.numel() * longest:
-        return None, ends
-    real = np.arange(longest) < counts.numpy()[:, None]  # (batch, length), False at padding
-    return torch.from_numpy(np.flatnonzero(real).astype(np.int32)), ends
+    counts = np.minimum(lengths.numpy(), longest)  # numpy takes a tenth of torch's time for so few numbers
+    ends = np.append(0, np.cumsum(counts)).astype(np.int32)
+    if ends[-1] == len(counts) * longest:
+        return None, torch.from_numpy(ends)
+    real = np.arange(longest) < counts[:, None]  # (batch, length), False at padding
+    return torch.from_numpy(np.flatnonzero(real).astype(np.int32)), torch.from_numpy(ends)
 
 
 def pack(padded: Tensor, places: Tensor | None) -> Tensor:
@@ -158,9 +162,8 @@ class _AttendLoss(torch.autograd.Function):
         lengths: Tensor,
         targets: Tensor,
     ) -> Tensor:
-        find = _loss_with_kernels if keys.is_cuda else _loss_in_tiles
         inputs = keys, values, query, output
-        loss, gradients = find(inputs, bias, lengths, targets, ctx.needs_input_grad[:4])
+        loss, gradients = _loss_in_tiles(inputs, bias, lengths, targets, ctx.needs_input_grad[:4])
         ctx.save_for_backward(*gradients)
         return loss
 
@@ -189,15 +192,6 @@ def _loss_in_tiles(
 
     _, gradients = _sweep(inputs, lengths, needed, upstream)
     return loss.to(bias.dtype), [*gradients, by_bias]
-
-
-def _loss_with_kernels(
-    inputs: Sequence[Tensor], bias: Tensor, lengths: Tensor, targets: Tensor, needed: Sequence[bool]
-) -> tuple[Tensor, list[Tensor | None]]:
-    from labelwise.network.attention_cuda import loss_and_gradients
-
-    with torch.cuda.device(inputs[0].device), torch.autocast("cuda", enabled=False):
-        return loss_and_gradients(inputs, bias, lengths, targets, needed, torch.bfloat16)
 
 
 def _sweep(

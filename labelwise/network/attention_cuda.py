@@ -36,8 +36,35 @@ SCRATCH = 136 * 2**20  # bytes for the gradients of scores and worth
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
+class Judged(NamedTuple):
+    """What the loss is made from, where its gradients by the logits and its parts go, and what one logit counts."""
+
+    bias: Tensor | None = None  # (labels,)
+    targets: Tensor | None = None  # (documents, labels)
+    slopes: Tensor | None = None  # (documents, labels)
+    losses: Tensor | None = None  # (launched programs,)
+    scale: float = 0.0
+
+
 class AttendCuda(torch.autograd.Function):
     """`attend` with its inputs rounded to `dtype`, for at least one word and one label."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, keys: Tensor, values: Tensor, query: Tensor, output: Tensor, lengths: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """Logits; what is kept does not grow with words times labels."""
+        return _read(ctx, (keys, values, query, output), lengths, dtype, Judged())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of words and labels."""
+        return *_gradients(ctx, arriving.contiguous(), None), None, None
+
+
+class LossCuda(torch.autograd.Function):
+    """`attend_loss`, likewise: the loss comes out of the first kernel, and with it the gradients by the logits."""
 
     @staticmethod
     def forward(
@@ -46,93 +73,70 @@ class AttendCuda(torch.autograd.Function):
         values: Tensor,
         query: Tensor,
         output: Tensor,
+        bias: Tensor,
         lengths: Tensor,
+        targets: Tensor,
         dtype: torch.dtype,
-        judged: Judged | None = None,
     ) -> Tensor:
-        """Keep the packed words, the labels in whole blocks and the softmax's sums, and nothing per word and label."""
-        places, ends = _sent(*real_words(lengths, keys.shape[1]), keys.device)
-        words = [pack(x, places).to(dtype).contiguous() for x in ((keys,) if values is keys else (keys, values))]
-        ctx.chunk = _chunk(len(words[0]), len(query))
-        rows = triton.cdiv(len(query), ctx.chunk) * ctx.chunk
-        shared = len(words) == 1
-        labels = [_in_blocks(x, rows, dtype) for x in ([(query, output)] if shared else [(query,), (output,)])]
-        logits = torch.empty(len(keys), len(query), device=keys.device)
-        norms = torch.empty_like(logits)
-        settings = FORWARD[shared]
-        grid = (len(keys) * triton.cdiv(len(query), LABELS),)
-        sizes = (*logits.shape, rows, keys.shape[2], values.shape[2], NEIGHBOURS, shared, LABELS, STEP)
-        told = judged or Judged(None, None, None, None, 0.0)
-        described = _described(words, labels, settings["WORDS"])
-        _forward[grid](*described, ends, logits, norms, *told, keys.shape[1], *sizes, **settings)
-        ctx.padded = keys.shape[:2]
-        ctx.round_words, ctx.round_labels = keys.dtype == values.dtype == dtype, query.dtype == output.dtype == dtype
-        ctx.save_for_backward(places, ends, logits, norms, *words, *labels)
-        return logits
+        """The mean loss."""
+        documents, labels = targets.shape
+        ctx.slopes = torch.empty(documents, labels, device=keys.device)
+        losses = torch.empty(documents * _parts(labels, LABELS), device=keys.device)
+        judged = Judged(bias, targets.contiguous(), ctx.slopes, losses, 1 / (documents * labels))
+        _read(ctx, (keys, values, query, output), lengths, dtype, judged)
+        return losses.sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in the dtype of the kernels where that is the input's and nothing is added up, otherwise in float32."""
-        places, ends, logits, norms, *inputs = ctx.saved_tensors
-        sides = len(inputs) // 2
-        words, labels = inputs[:sides], inputs[sides:]
-        needs = ctx.needs_input_grad
-        words_need, labels_need = (needs[:2], needs[2:4]) if sides == 2 else ((needs[0],), (needs[2] or needs[3],))
-        by_words = _empty(words, words_need, ctx.round_words and ctx.chunk == labels[0].shape[1])
-        by_labels = _empty(labels, labels_need, ctx.round_labels)
-        kept = (ends, logits, norms, arriving.contiguous())
-        _fill_gradients(by_words, by_labels, words, labels, kept, ctx.chunk, ctx.padded[1])
-        padded = [None if x is None else unpack(x, places, ctx.padded) for x in by_words]
-        query, output = by_labels[0], by_labels[-1]
-        count = logits.shape[1]
-        return (
-            padded[0],
-            padded[1] if sides == 2 else None,  # values that are keys: one gradient, returned once
-            None if query is None else query[0, :count],
-            None if output is None else output[-1, :count],
-            None,
-            None,
-        )
+        """Gradients of words, labels and bias."""
+        by_bias = ctx.slopes.sum(0).mul_(arriving) if ctx.needs_input_grad[4] else None
+        return *_gradients(ctx, ctx.slopes, arriving), by_bias, None, None, None
 
 
-def loss_and_gradients(
-    inputs: Sequence[Tensor],
-    bias: Tensor,
-    lengths: Tensor,
-    targets: Tensor,
-    needed: Sequence[bool],
-    dtype: torch.dtype,
-) -> tuple[Tensor, list[Tensor | None]]:
-    """What `attend_loss` gives, and the gradients of those inputs that need one and of the bias."""
-    kept = _Kept((*needed, False, False))
+def _read(ctx: Any, inputs: Sequence[Tensor], lengths: Tensor, dtype: torch.dtype, judged: Judged) -> Tensor:
+    """Logits; keep the packed words, the labels in whole blocks and the softmax's sums, and nothing per word and label."""
     keys, values, query, output = inputs
-    slopes = torch.empty(targets.shape, device=keys.device)
-    losses = slopes.new_empty(len(keys) * triton.cdiv(len(query), LABELS))
-    judged = Judged(bias, targets.contiguous(), slopes, losses, 1 / targets.numel())
-    AttendCuda.forward(kept, keys, values, query, output, lengths, dtype, judged)
-    return losses.sum(), [*AttendCuda.backward(kept, slopes)[:4], slopes.sum(0)]
+    documents, longest, key_width = keys.shape
+    count, shared = query.shape[0], values is keys
+    places, ends = _sent(*real_words(lengths, longest), keys.device)
+    words = [pack(x, places).to(dtype).contiguous() for x in ((keys,) if shared else (keys, values))]
+    chunk = _chunk(words[0].shape[0], count)
+    rows = _parts(count, chunk) * chunk
+    labels = [_in_blocks(x, rows, dtype) for x in ([(query, output)] if shared else [(query,), (output,)])]
+    logits, norms = (torch.empty(documents, count, device=keys.device) for _ in range(2))
+    settings = FORWARD[shared]
+    grid = (documents * _parts(count, LABELS),)
+    sizes = (documents, count, rows, key_width, values.shape[2], NEIGHBOURS, shared, LABELS, STEP)
+    _forward[grid](*_described(words, labels, settings["WORDS"]), ends, logits, norms, *judged, longest, *sizes, **settings)
+    ctx.chunk, ctx.padded = chunk, (documents, longest)
+    ctx.round_words, ctx.round_labels = keys.dtype == values.dtype == dtype, query.dtype == output.dtype == dtype
+    ctx.save_for_backward(places, ends, logits, norms, *words, *labels)
+    return logits
 
 
-class Judged(NamedTuple):
-    """What the loss is made from, where its gradients by the logits and its parts go, and what one logit counts."""
+def _gradients(ctx: Any, slopes: Tensor, factor: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Of keys, values, query and output, by those of the logits, all times a factor; values that are keys have theirs there.
 
-    bias: Tensor | None  # (labels,)
-    targets: Tensor | None  # (documents, labels)
-    slopes: Tensor | None  # (documents, labels)
-    losses: Tensor | None  # (launched programs,)
-    scale: float
-
-
-class _Kept:
-    """What autograd would keep between the two passes."""
-
-    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
-        self.needs_input_grad = needs_input_grad
-        self.saved_tensors: tuple[Tensor | None, ...] = ()
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        self.saved_tensors = tensors
+    In the dtype of the kernels where that is the input's and nothing is added up, otherwise in float32.
+    """
+    places, ends, logits, norms, *inputs = ctx.saved_tensors
+    sides = len(inputs) // 2
+    words, labels = inputs[:sides], inputs[sides:]
+    needs = ctx.needs_input_grad
+    words_need, labels_need = (needs[:2], needs[2:4]) if sides == 2 else ((needs[0],), (needs[2] or needs[3],))
+    by_words = _empty(words, words_need, ctx.round_words and ctx.chunk == labels[0].shape[1])
+    by_labels = _empty(labels, labels_need, ctx.round_labels)
+    _fill_gradients(by_words, by_labels, words, labels, (ends, logits, norms, slopes, factor), ctx.chunk, ctx.padded[1])
+    padded = [None if x is None else unpack(x, places, ctx.padded) for x in by_words]
+    query, output = by_labels[0], by_labels[-1]
+    count = logits.shape[1]
+    return (
+        padded[0],
+        padded[1] if sides == 2 else None,
+        None if query is None else query[0, :count],
+        None if output is None else output[-1, :count],
+    )
 
 
 def _fill_gradients(
@@ -140,7 +144,7 @@ def _fill_gradients(
     by_labels: list[Tensor | None],
     words: list[Tensor],
     labels: list[Tensor],
-    kept: tuple[Tensor | None, Tensor, Tensor, Tensor],
+    kept: tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor | None],
     chunk: int,
     longest: int,
 ) -> None:
@@ -150,7 +154,7 @@ def _fill_gradients(
     scratch = words[0].new_empty(len(words[0]), 2, chunk)
     slopes = scratch.chunk(sides, 1)  # (words, 1 or 2, labels), by score and by worth
     described = _described(words, labels, settings["WORDS"])
-    launch = _backward[chunk // LABELS, triton.cdiv(longest, settings["WORDS"]), documents]
+    launch = _backward[chunk // LABELS, _parts(longest, settings["WORDS"]), documents]
     sizes = (count, labels[0].shape[1], words[0].shape[1], words[-1].shape[1], sides == 1, LABELS, STEP)
     for first in range(0, labels[0].shape[1], chunk):
         part = slice(first, first + chunk)
@@ -199,8 +203,13 @@ def _described(words: list[Tensor], labels: list[Tensor], block: int) -> list[An
 
 def _chunk(words: int, labels: int) -> int:
     """How many labels' gradients fit the scratch space, in whole blocks and parts of about equal size."""
-    parts = triton.cdiv(labels, max(LABELS, SCRATCH // (4 * words)))
-    return triton.cdiv(triton.cdiv(labels, parts), LABELS) * LABELS
+    parts = _parts(labels, max(LABELS, SCRATCH // (4 * words)))
+    return _parts(_parts(labels, parts), LABELS) * LABELS
+
+
+def _parts(whole: int, part: int) -> int:
+    """How many parts there are, the last one perhaps smaller; Triton's own takes longer than a launch."""
+    return -(-whole // part)
 
 
 @triton.jit
@@ -308,6 +317,7 @@ def _backward(  # type: ignore[no-untyped-def]
     logits,
     norms,
     arriving,
+    factor,
     slopes,
     first,
     longest,
@@ -339,6 +349,8 @@ def _backward(  # type: ignore[no-untyped-def]
     known, place = first + column < labels, document * labels + first + column
     norm = tl.load(norms + place, mask=known, other=0.0)
     slope = tl.load(arriving + place, mask=known, other=0.0)
+    if factor is not None:
+        slope *= tl.load(factor)
     weights = tl.exp2(scores * LOG2E - norm[None, :]) * slope[None, :]
     here = row * (2 * chunk) + column[None, :]
     tl.store(slopes + chunk + here, weights.to(keys.dtype), mask=row < end)
