@@ -1,6 +1,7 @@
-"""Train label-wise attention networks on real corpora and record what they reach, by label group.
+"""Train networks and transformers on real corpora and record what they reach, by label group.
 
---batch 256 is the largest that keeps the dev score (benchmarks/train_speed.py); the paper's is 16.
+Settings that differ from a method's own come with --set and stand in the recorded line; so does the seed. A transformer is named
+by --row after the checkpoint that was really used, since the methods have the names of the paper's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
     record(
         "quality",
         corpus=splits.info.name,
-        method=name + given.suffix,
+        method=(given.row or name) + given.suffix,
         split="test",
         k=report.k,
         ties=report.ties,
@@ -74,6 +75,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--work", type=Path, help="folder for checkpoints: the same command goes on where a killed one stopped")
+    parser.add_argument("--row", help="name in the tables instead of the method's")
     parser.add_argument("--suffix", default="", help="what tells these settings apart in the tables")
     given = parser.parse_args()
     if given.data is None:

@@ -41,7 +41,7 @@ def test_every_transformer_that_the_paper_prints_has_a_recipe_with_its_training_
         given = find_recipe(name).settings["training"]
         training.setdefault(name.split("/")[0], set()).add(tuple(given.values()))
     assert training == {"amazon13k": {(8, 2e-5, 5, 1)}, "eurlex57k": {(8, 2e-5, 20, 2)}, "mimic3": {(8, 5e-5, 20, 2)}}
-    medical = [*rows, "clinical-bert", "hier-sci-bert", "sci-bert"]
+    medical = [*rows, "clinical-bert", "hier-sci-bert", "hier-sci-bert-code2020", "sci-bert"]
     printed = {"amazon13k": rows, "eurlex57k": rows, "mimic3": medical}
     assert sorted(TRANSFORMERS) == sorted(f"{corpus}/{row}" for corpus, found in printed.items() for row in found)
 

@@ -1,135 +1,47 @@
 """Transformer methods against the transformers library itself, called document by document and segment by segment."""
 
-import atexit
-import json
-from functools import cache
-from pathlib import Path
 from shutil import copytree, rmtree
-from tempfile import mkdtemp
 
 import numpy as np
 import pytest
 import tiny
 import torch
 import transformers
+from checkpoints import (
+    KINDS,
+    TEXTS,
+    assert_explained,
+    batch,
+    encoder,
+    fitted,
+    folder,
+    head,
+    library,
+    library_segments,
+    library_states,
+    method,
+    scores,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from labelwise.corpus import Corpus, Document
-from labelwise.errors import BadModel, BadSettings
+from labelwise.corpus import Document
+from labelwise.errors import BadSettings
 from labelwise.features.subwords import Subwords, quiet
 from labelwise.labels import Label
 from labelwise.methods.base import load
 from labelwise.methods.bert import BertLwanSettings
 from labelwise.network.composition import build
 from labelwise.network.reading import FirstTokens
-from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import TrainingSettings, share_of_step, step_sizes
-from labelwise.network.transformer import TransformerEncoder, read_transformer, segment_length
-from labelwise.registry import make_method
-from labelwise.settings import make, override
+from labelwise.network.transformer import read_transformer, segment_length
+from labelwise.settings import make
 
-WIDE = {"initializer_range": 0.5}  # weights so large that every token matters to every state
-BERT_LIKE = {"max_position_embeddings": tiny.LONGEST, **tiny.SHAPE, **WIDE}
-ROBERTA_LIKE = BERT_LIKE | {"max_position_embeddings": tiny.LONGEST + 2, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
-DISTIL = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
-DEBERTA = {
-    "relative_attention": True,
-    "pos_att_type": ["c2p", "p2c"],
-    "position_biased_input": False,
-    "position_buckets": 8,
-    "norm_rel_ebd": "layer_norm",
-}
-MODERN = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8, "decoder_bias": True}
-KINDS = {  # the library's names, with a head that the checkpoint was trained with
-    "bert": ("Bert", "ForPreTraining", BERT_LIKE),
-    "roberta": ("Roberta", "ForMaskedLM", ROBERTA_LIKE),
-    "distilbert": ("DistilBert", "ForMaskedLM", {"max_position_embeddings": tiny.LONGEST, **WIDE, **DISTIL}),
-    "electra": ("Electra", "ForPreTraining", BERT_LIKE | {"embedding_size": 8}),
-    "deberta": ("DebertaV2", "ForMaskedLM", BERT_LIKE | DEBERTA),
-    "modernbert": ("ModernBert", "ForMaskedLM", BERT_LIKE | MODERN),
-    "mpnet": ("MPNet", "ForMaskedLM", ROBERTA_LIKE),
-    "albert": ("Albert", "ForPreTraining", BERT_LIKE | {"embedding_size": 8}),
-}
 NOT_RECOMPUTED = {"mpnet", "albert"}
-TEXTS = [
-    "An owl hunts in the dark wood, and two grey herons stand in the lake.",
-    "Owls",
-    "",
-    "The duck swims on the lake again and again " * 3,
-    "Ünknown wörds; 日本 🦉 <s> [SEP] </s> [PAD]",
-]
-QUICK = ("training.epochs=1", "training.batch=2", "training.precision=float32", "labels.nodes.walks=1", "labels.nodes.width=8")
-
 any_kind = pytest.mark.parametrize("kind", KINDS)
 few_examples = settings(max_examples=15)
-
-
-@cache
-def folder(kind: str) -> Path:
-    """A checkpoint with its head, as one finds them."""
-    place = Path(mkdtemp())
-    atexit.register(rmtree, place)
-    tokenizer = tiny.roberta_tokenizer if kind in ("roberta", "mpnet") else tiny.bert_tokenizer
-    tokenizer(place)
-    known = json.loads((place / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    family, head, shape = KINDS[kind]
-    with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(0)
-        config = getattr(transformers, f"{family}Config")(vocab_size=max(known.values()) + 1, **shape)
-        getattr(transformers, family + head)(config).save_pretrained(place)
-    return place
-
-
-@cache
-def library(kind: str):
-    """The library's own tokenizer and encoder."""
-    with quiet():
-        model = transformers.AutoModel.from_pretrained(folder(kind)).eval()
-        return transformers.AutoTokenizer.from_pretrained(folder(kind)), model
-
-
-def library_states(model, row) -> torch.Tensor:
-    """(length, width), a row of numbers read alone."""
-    with torch.no_grad():
-        return model(input_ids=torch.tensor([list(map(int, row))])).last_hidden_state[0]
-
-
-def library_segments(kind: str, text: str, size: int, count: int) -> list[list[int]]:
-    """Sub-words cut into segments, by the library."""
-    tokenizer, _ = library(kind)
-    words = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"][: (size - 2) * count]
-    parts = [words[start : start + size - 2] for start in range(0, max(1, len(words)), size - 2)]
-    return [[tokenizer.cls_token_id, *part, tokenizer.sep_token_id] for part in parts]
-
-
-def method(name: str, kind: str = "bert", *more: str):
-    given = [*QUICK, f"encoder.checkpoint={folder(kind)}", "encoder.segment=24", "training.learning_rate=0.001", *more]
-    return make_method(name, override({}, given))
-
-
-def scores(model, texts, labels) -> np.ndarray:
-    corpus = Corpus([Document(f"d{place}", text, ()) for place, text in enumerate(texts)], labels)
-    return model.predict(corpus).dense()
-
-
-def head(model) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    vectors = model._fitted.network.label_encoder()
-    return tuple(part.detach() for part in vectors)
-
-
-def encoder(kind: str, segment: int = 8, **more) -> TransformerEncoder:
-    model = read_transformer(str(folder(kind)))
-    return TransformerEncoder(model, segment, library(kind)[0].pad_token_id, **more).eval()
-
-
-def batch(rows: list[list[int]], filling: int = 0, more: int = 0) -> Tokens:
-    """Rows side by side, whatever stands behind their ends."""
-    numbers = torch.full((len(rows), max(map(len, rows)) + more), filling)
-    for place, row in enumerate(rows):
-        numbers[place, : len(row)] = torch.tensor(row)
-    return Tokens(numbers, torch.tensor([len(row) for row in rows]))
+LINES = st.lists(st.sampled_from([*tiny.WORDS.split(), "heronry", "unknown"]), min_size=1, max_size=40).map(" ".join)
 
 
 def rows_of_numbers(longest: int):
@@ -353,23 +265,6 @@ def parts_by_hand(kind: str, text: str, size: int, count: int, parts: list[list[
     return list(found.values())
 
 
-LINES = st.lists(st.sampled_from([*tiny.WORDS.split(), "heronry", "unknown"]), min_size=1, max_size=40).map(" ".join)
-
-
-def assert_explained(found, score, spans):
-    assert found.score == pytest.approx(score, abs=1e-5)
-    assert [span[:2] for span in found.spans] == [span[:2] for span in spans]
-    assert [span.weight for span in found.spans] == pytest.approx([span[2] for span in spans], abs=2e-4)
-
-
-@cache
-def fitted(name: str, kind: str, segments: int):
-    from toy import zoo
-
-    train = zoo().train
-    return method(name, kind, "encoder.frozen=99", "encoder.segment=8", f"encoder.segments={segments}").fit(train), train.labels
-
-
 @pytest.mark.parametrize(("kind", "segments"), [("bert", 1), ("bert", 4), ("roberta", 4)])
 def test_words_add_up_to_what_a_label_makes_of_the_states_it_reads(kind, segments):
     model, labels = fitted("bert-base-lwan", kind, segments)
@@ -438,161 +333,3 @@ def test_a_label_is_the_mean_of_the_first_vectors_of_its_names_sub_words(splits)
         assert torch.allclose(query, mean, atol=1e-6)
         assert torch.allclose(output, mean, atol=1e-6)
     assert bias is None
-
-
-def changed(place: Path, kind: str = "bert", weights=lambda found: found, **config) -> str:
-    """A copy of a checkpoint with other weights or another config.json."""
-    copytree(folder(kind), place)
-    save_file(weights(load_file(place / "model.safetensors")), place / "model.safetensors", {"format": "pt"})
-    told = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    (place / "config.json").write_text(json.dumps(told | config), encoding="utf-8")
-    return str(place)
-
-
-def old_names(found):
-    renamed = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
-        for name, weight in found.items()
-    }
-    return renamed | {"bert.embeddings.position_ids": torch.arange(tiny.LONGEST)[None]}
-
-
-def halved(found):
-    return {name: weight.half() for name, weight in found.items()}
-
-
-def test_checkpoints_of_old_and_of_half_precision_are_read_in_full(tmp_path, splits):
-    old, half = changed(tmp_path / "old", weights=old_names), changed(tmp_path / "half", weights=halved, dtype="float16")
-    expected = library("bert")[1].state_dict()
-    for name, weight in read_transformer(old).state_dict().items():
-        assert torch.equal(weight, expected[name])
-    for name, weight in read_transformer(half).state_dict().items():
-        assert torch.equal(weight, expected[name].half().float())
-    model = method("bert-base", "bert", f"encoder.checkpoint={half}").fit(splits.train)
-    model.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert {weight.dtype for weight in again._fitted.network.parameters()} == {torch.float32}
-    assert np.array_equal(scores(again, TEXTS, splits.train.labels), scores(model, TEXTS, splits.train.labels))
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"num_hidden_layers": 3},
-            r"the bert that .* describes: 16 missing \(encoder\.layer\.2\.attention\.\S+, \S+, \S+, …\); ",
-        ),
-        ({"num_hidden_layers": 1}, r"16 not known \(bert\.encoder\.layer\.1\.attention"),
-        ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
-        ({"model_type": "roberta"}, r"the roberta that config\.json describes: \d+ missing \(embeddings\.LayerNorm\.bias"),
-        ({"model_type": "no-such-thing"}, r"cannot be read .*no-such-thing.* an encoder that the transformers library knows"),
-    ],
-)
-def test_weights_that_do_not_fit_are_named(tmp_path, config, message):
-    with pytest.raises(BadModel, match=message):
-        read_transformer(changed(tmp_path / "changed", **config))
-
-
-@pytest.mark.parametrize(
-    ("family", "shape"),
-    [
-        ("Bart", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}),
-        ("ViT", {"image_size": 8, "patch_size": 4, **tiny.SHAPE}),
-    ],
-)
-def test_what_is_no_encoder_of_texts_is_refused(tmp_path, family, shape):
-    with quiet():
-        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 60} if family == "Bart" else {}
-        config = getattr(transformers, f"{family}Config")(**shape, **heads)
-        getattr(transformers, f"{family}Model")(config).save_pretrained(tmp_path)
-    with pytest.raises(BadModel, match=f"{family.lower()} is no encoder of texts; take one, such as BERT or RoBERTa"):
-        read_transformer(str(tmp_path))
-
-
-def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_path):
-    place = copytree(folder("bert"), tmp_path / "pickled")
-    torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
-    (place / "model.safetensors").unlink()
-    with pytest.raises(BadModel, match=r"pytorch_model\.bin: weights in a pickle.* are not read; convert .*`(.*)`") as refused:
-        read_transformer(str(place))
-    advice = str(refused.value).split("`")[1].replace("NEW_FOLDER", repr(str(tmp_path / "new")))
-    with quiet():
-        exec(advice, {"AutoModel": transformers.AutoModel})
-    found, expected = read_transformer(str(tmp_path / "new")).state_dict(), library("bert")[1].state_dict()
-    assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
-
-
-def test_folders_without_weights_or_a_tokenizer_or_with_damaged_ones_are_refused(tmp_path, splits):
-    place = copytree(folder("bert"), tmp_path / "checkpoint")
-    for path in place.glob("tokenizer*"):
-        path.unlink()
-    with pytest.raises(BadModel, match="checkpoint: no tokenizer; a checkpoint's folder has tokenizer.json"):
-        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
-    (place / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(BadModel, match=r"checkpoint: cannot be read \(SafetensorError: "):
-        read_transformer(str(place))
-    (place / "model.safetensors").unlink()
-    with pytest.raises(BadModel, match=r"no model\.safetensors in it; give a folder that `save_pretrained` wrote"):
-        read_transformer(str(place))
-
-
-def test_a_tokenizer_with_more_sub_words_than_the_weights_is_refused(tmp_path, splits):
-    place = copytree(folder("bert"), tmp_path / "checkpoint")
-    tiny.roberta_tokenizer(tmp_path / "other")
-    for path in (tmp_path / "other").glob("tokenizer*"):
-        path.replace(place / path.name)
-    with pytest.raises(BadModel, match=r"checkpoint: its tokenizer has \d+ sub-words, but the weights know \d+; give a folder"):
-        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
-
-
-def test_code_in_a_folder_is_never_run(tmp_path):
-    place = changed(tmp_path / "code", model_type="own", auto_map={"AutoConfig": "own.Config", "AutoModel": "own.Model"})
-    (tmp_path / "code" / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", encoding="utf-8")
-    with pytest.raises(BadModel, match="cannot be read"):
-        read_transformer(place)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        BadModel, match=r"zoo/no-such-bert: cannot be read .*download the checkpoint elsewhere and give its folder"
-    ):
-        read_transformer("zoo/no-such-bert")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("encoder.checkpoint=", r"encoder\.checkpoint is empty; name a transformer's folder"),
-        ("encoder.segment=65", r"encoder\.segment=65, but this bert takes 64 tokens at once"),
-        ("encoder.segment=2", r"encoder\.segment=2 leaves no room"),
-        ("encoder.segments=2", r"attention=first reads one of encoder\.segments=2 only; attention=segments"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(splits, setting, message):
-    with pytest.raises(BadSettings, match=message):
-        method("bert-base", "bert", setting).fit(splits.train)
-
-
-@pytest.mark.parametrize("text", ["", " \n\t", "\x00\u200b"])
-@pytest.mark.parametrize("name", ["bert-base", "bert-base-lwan", "hier-sci-bert"])
-def test_a_document_of_no_sub_words_has_its_special_tokens(name, text):
-    model, labels = fitted(name, "bert", 1 if name == "bert-base" else 4)
-    states = library_states(library("bert")[1], library_segments("bert", "", 8, 1)[0])
-    assert len(states) == 2
-    query, weight, bias = (part[labels.column("owl")] for part in head(model))
-    read = (states @ query).softmax(0) @ states if name == "bert-base-lwan" else states[0]
-    score = torch.sigmoid(read @ weight + bias).item()
-    assert scores(model, [text], labels)[0, labels.column("owl")] == pytest.approx(score, abs=1e-5)
-    assert_explained(model.explain(Document("d", text, ()), labels[labels.column("owl")]), score, [])
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-@pytest.mark.parametrize("piece", ["owls hunt ", "x"])
-def test_of_a_million_characters_the_first_segments_are_read(kind, piece):
-    model, labels = fitted("bert-base-lwan", kind, 4)
-    text = piece * (1_000_000 // len(piece))
-    assert np.allclose(scores(model, [text], labels), scores(model, [text[:2000]], labels), atol=1e-6)
-    explained = model.explain(Document("d", text, ()), labels[labels.column("owl")])
-    assert 0 < len(explained.spans) <= 4 * 6

@@ -6,9 +6,10 @@ Words have vectors from a file or from the training texts; a transformer has sub
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 from safetensors.numpy import load_file, save
 from torch import nn
 
-from labelwise.errors import BadModel
+from labelwise.errors import BadModel, BadSettings
 from labelwise.features.cache import Blocks, arrays
 from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors, label_words
@@ -28,6 +29,8 @@ from labelwise.network.transformer import segment_length
 from labelwise.progress import Progress
 
 BLOCK = 1 << 17  # words that ELMo reads before their vectors are written: 0.7 GB of the published model's
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 class Part(NamedTuple):
@@ -153,12 +156,18 @@ class SubwordReader(Reader):
     def __init__(self, subwords: Subwords, table: np.ndarray, transformer: nn.Module, settings: EncoderSettings) -> None:
         self.subwords, self.table, self.unknown = subwords, table, subwords.first
         self.segment = segment_length(transformer, subwords.padding, settings.segment)
-        self.segments, self.limit = settings.segments, (self.segment - 2) * settings.segments
+        self.segments, self.sections = settings.segments, settings.segmentation == "sections"
+        self.limit = (self.segment - 2) * (1 if self.sections else settings.segments)
         known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
                 f"{settings.checkpoint}: its tokenizer has {subwords.size:,} sub-words, but the weights know {known:,}; give "
                 "a folder whose files belong together"
+            )
+        if self.sections and subwords.first == subwords.last:
+            raise BadSettings(
+                f"{settings.checkpoint}: one token both begins and ends texts, so that sections could not be told apart; set "
+                "encoder.segmentation=consecutive"
             )
 
     @classmethod
@@ -169,12 +178,14 @@ class SubwordReader(Reader):
 
     def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Sub-words with what begins and ends each segment."""
-        return [self._segments(row) for row in self.subwords.numbers(texts, self.limit)]
+        pieces = [self._pieces(text) for text in texts]
+        return self._rows(pieces, self.subwords.numbers(list(chain.from_iterable(pieces)), self.limit))
 
     def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
         """The same, through the cache: a corpus is cut into sub-words once."""
-        flat, starts = self.subwords.corpus_numbers(texts, self.limit, progress=progress)
-        return [self._segments(flat[start:end]) for start, end in pairwise(starts.tolist())]
+        pieces = [self._pieces(text) for text in texts]
+        flat, starts = self.subwords.corpus_numbers(list(chain.from_iterable(pieces)), self.limit, progress=progress)
+        return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Sub-words of the name."""
@@ -182,16 +193,29 @@ class SubwordReader(Reader):
 
     def parts(self, text: str) -> list[Part]:
         """The sub-words of each word; what begins and ends a segment is no part of the text."""
-        found: dict[int, Part] = {}
-        pairs = zip(self.subwords.spans(text, self.limit), self.subwords.words(text, self.limit), strict=True)
-        for place, ((start, end), word) in enumerate(pairs):
-            at = place + 1 + 2 * (place // (self.segment - 2))
-            known = found.get(word)
-            found[word] = Part(start, end, [at]) if known is None else Part(known.start, end, [*known.numbers, at])
+        found: dict[tuple[int, int], Part] = {}
+        begin, done, inside = 0, 0, self.segment - 2
+        for number, piece in enumerate(self._pieces(text)):
+            begin = text.index(piece, begin)
+            spans, words = self.subwords.spans(piece, self.limit), self.subwords.words(piece, self.limit)
+            for place, ((start, end), word) in enumerate(zip(spans, words, strict=True)):
+                at = done + place + 1 + 2 * (place // inside)
+                known = found.get((number, word), Part(begin + start, 0, []))
+                found[number, word] = Part(known.start, begin + end, [*known.numbers, at])
+            begin, done = begin + len(piece), done + len(spans) + 2 * -(-len(spans) // inside)
         return list(found.values())
 
-    def _segments(self, numbers: np.ndarray) -> np.ndarray:
-        return self.subwords.segments(numbers, self.segment, self.segments)
+    def _pieces(self, text: str) -> list[str]:
+        """What segments are cut from: all of a text, or the first of its sections, one for each."""
+        if not self.sections:
+            return [text]
+        return [section for section in _BLANK_LINES.split(text) if section.strip()][: self.segments]
+
+    def _rows(self, pieces: Iterable[Sequence[str]], numbers: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """The segments of each document, from the sub-words of all pieces; where a document has none, one empty segment."""
+        rest, empty = iter(numbers), np.zeros(0, dtype=np.int32)
+        found = ([row for row in islice(rest, len(own)) if len(row)] or [empty] for own in pieces)
+        return [np.concatenate([self.subwords.segments(row, self.segment, self.segments) for row in rows]) for rows in found]
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer and the vectors that names are made from."""

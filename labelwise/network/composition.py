@@ -14,7 +14,7 @@ from labelwise.network.decoders import Decoder, DotDecoder, SharedDecoder, TanhD
 from labelwise.network.elmo import ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
 from labelwise.network.network import LabelNetwork
-from labelwise.network.reading import Attention, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
+from labelwise.network.reading import Attention, AverageWithFirst, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
 from labelwise.network.token_encoders import ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
 from labelwise.network.training import TrainingSettings
 from labelwise.network.transformer import TransformerEncoder, segment_length
@@ -72,6 +72,8 @@ class EncoderSettings:
     """Sub-words that a transformer sees at once, the two that begin and end them included; 0 for as many as it can."""
     segments: Annotated[int, Range(1, 10_000)] = 1
     """Segments of a document that are read, one after the other."""
+    segmentation: Literal["consecutive", "sections"] = "consecutive"
+    """Segments are cut one after the other, each full but the last; or each is a section of the document, its end cut off."""
     frozen: Annotated[int, Range(0, 1000)] = 0
     """Lowest parts of a transformer that are not trained: 1 for its embeddings, 2 for the first layer too, and so on."""
     recompute: bool = False
@@ -113,6 +115,8 @@ class NetworkSettings:
     """Minutes for the epochs, 0 for no limit: training ends before the one that would pass them, but does one at least."""
     attention: Literal["auto", "label", "projected", "first", "segments"] = "auto"
     """How labels read states: all of them, all of them projected, the first, or the largest of segments' first; auto by paper."""
+    average_first: bool = False
+    """Average what a label reads of all states with the first one, as BERT-LWAN does in the authors' code of 2019."""
     decoder: Literal["auto", "dot", "tanh", "mlp"] = "auto"
     """How a label judges what it read: by a dot product, one after tanh, or a network all labels share; auto as in the paper."""
     mlp: tuple[int, ...] = (256,)
@@ -169,6 +173,11 @@ class Parts:
                 f"attention=first reads one of encoder.segments={settings.encoder.segments} only; attention=segments reads the "
                 "largest of all their first states"
             )
+        if settings.average_first and self.attention not in ("label", "projected"):
+            raise BadSettings(
+                f"average_first=true means nothing with attention={self.attention}, where labels read first states only; choose "
+                "attention=label, or drop it"
+            )
 
 
 def build(
@@ -180,14 +189,23 @@ def build(
     mix: ScalarMix | None = None,
 ) -> LabelNetwork:
     """The network that the settings describe, with its first weights; a transformer comes with the number of its padding."""
-    parts, given = Parts(settings), settings.encoder
+    parts, given, sections = Parts(settings), settings.encoder, settings.encoder.segmentation == "sections"
     sources = [{"centroid": vectors.shape[1], "nodes": node_width}[source] for source in parts.sources]
     if transformer is None:
         tokens = _over_words(settings, parts, vectors, sum(sources), mix)
     else:
         model, padding = transformer
         segment = segment_length(model, padding, given.segment)
-        tokens = TransformerEncoder(model, segment, padding, given.dropout, frozen=given.frozen, recompute=given.recompute)
+        tokens = TransformerEncoder(
+            model,
+            segment,
+            padding,
+            given.dropout,
+            frozen=given.frozen,
+            recompute=given.recompute,
+            sections=sections,
+            firsts=sections and parts.attention == "segments",
+        )
     if parts.learned:
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=parts.attention not in ("first", "segments"))
     else:
@@ -203,7 +221,7 @@ def build(
         "label": LabelAttention,
         "projected": lambda: ProjectedAttention(tokens.width, encoder.width),
         "first": FirstToken,
-        "segments": lambda: FirstTokens(getattr(tokens, "segment", LONGEST)),
+        "segments": lambda: FirstTokens(1 if sections else getattr(tokens, "segment", LONGEST)),
     }
     decoders: dict[str, Callable[[], Decoder]] = {
         "dot": DotDecoder,
@@ -211,7 +229,10 @@ def build(
         "mlp": lambda: SharedDecoder(tokens.width, settings.mlp),
     }
     _require_fit(parts, tokens.width, encoder)
-    return LabelNetwork(tokens, encoder, attentions[parts.attention](), decoders[parts.decoder]())
+    attention = attentions[parts.attention]()
+    if settings.average_first:
+        attention = AverageWithFirst(attention)
+    return LabelNetwork(tokens, encoder, attention, decoders[parts.decoder]())
 
 
 def _over_words(

@@ -69,6 +69,32 @@ class ProjectedAttention(LabelAttention):
         return torch.tanh(self.project(states))
 
 
+class AverageWithFirst(Attention):
+    """What another attention reads, averaged with the document's first state (SPEC 1.4)."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def keys(self, states: Tensor) -> Tensor:
+        """(batch, length, key width), those of the other."""
+        return self.attention.keys(states)
+
+    def dot(self, states: Tensor, query: Tensor, output: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels), output vector times the average."""
+        return (self.attention.dot(states, query, output, lengths) + functional.linear(states[:, 0], output)) / 2
+
+    def summaries(self, keys: Tensor, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, labels, width), the averages."""
+        return (self.attention.summaries(keys, states, query, lengths) + states[:, :1]) / 2
+
+    def weights(self, states: Tensor, query: Tensor, lengths: Tensor) -> Tensor:
+        """(length,), half of it for the first token."""
+        weights = self.attention.weights(states, query, lengths) / 2
+        weights[:1] += 0.5
+        return weights
+
+
 class FirstTokens(Attention):
     """Every label reads the largest of the first states of a document's segments, component by component (SPEC 1.5)."""
 

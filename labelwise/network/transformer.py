@@ -1,8 +1,8 @@
 """Transformers of the transformers library as token encoders, over one segment of a document or over many.
 
-A document comes as segments one after the other, each with its own first and last token, all of the same length but the last.
-They are encoded as rows of one batch and put back in line, so that labels read all of a long document, and padding is left out.
-Folders are read from safetensors; nothing in a folder is ever run.
+A document comes as segments one after the other, each with its own first and last token, all of the same length but the last
+unless they are sections. They are encoded as rows of one batch and put back in line, so that labels read all of a long document,
+and padding is left out. Folders are read from safetensors; nothing in a folder is ever run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
@@ -21,17 +22,35 @@ from labelwise.features.subwords import quiet
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
 from labelwise.network.transfer import send
 
+# Families whose attention is over all tokens: they take a mask as it is, (batch, 1, 1, length). From (batch, length) the library
+# makes one for any family, but looks at its values first, and so waits for the GPU in every step.
+PLAIN = ("bert", "electra", "roberta", "xlm-roberta")
+
 
 class TransformerEncoder(TokenEncoder):
-    """The last states of a transformer, for every token of every segment (SPEC 1.3 to 1.5)."""
+    """The last states of a transformer, for every token of every segment (SPEC 1.3 to 1.5).
+
+    With `firsts`, tokens of sections have the first state of theirs, so that the largest of all states is the largest of those.
+    """
 
     def __init__(
-        self, model: nn.Module, segment: int, padding: int, dropout: float = 0.1, *, frozen: int = 0, recompute: bool = False
+        self,
+        model: nn.Module,
+        segment: int,
+        padding: int,
+        dropout: float = 0.1,
+        *,
+        frozen: int = 0,
+        recompute: bool = False,
+        sections: bool = False,
+        firsts: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.segment, self.padding, self.dropout = model, segment, padding, dropout
+        self.sections, self.firsts, self.recompute = sections, firsts, recompute
         config: Any = model.config
         self.width = int(config.hidden_size)
+        self.plain = config.model_type in PLAIN and config._attn_implementation == "sdpa"
         for level in self.levels()[:frozen]:
             level.requires_grad_(False)
         if recompute and not model.supports_gradient_checkpointing:
@@ -66,6 +85,8 @@ class TransformerEncoder(TokenEncoder):
 
     def _in_segments(self, tokens: Tokens, vectors: Tensor | None = None) -> Tensor:
         """Each segment is a row of its own; rows without a token are left out."""
+        if self.sections:
+            return self._in_sections(tokens, vectors)
         batch, length = tokens.numbers.shape
         if length <= self.segment:
             return self._encode(tokens.numbers, tokens.lengths, vectors)
@@ -80,14 +101,48 @@ class TransformerEncoder(TokenEncoder):
         states = found.new_zeros(len(lengths), self.segment, self.width).index_copy(0, places, found)
         return states.view(batch, -1, self.width)[:, :length]
 
+    def _in_sections(self, tokens: Tokens, vectors: Tensor | None) -> Tensor:
+        """The same for segments of any length: one begins wherever the number stands that documents begin with."""
+        real = mask_of(tokens.lengths, tokens.numbers)
+        flat = tokens.numbers[real]  # (tokens,), of all sections of all documents
+        begins = torch.nonzero(flat == flat[0])[:, 0].cpu()
+        lengths = torch.diff(begins, append=torch.tensor([len(flat)]))
+        numbers = flat.new_zeros(len(lengths), int(lengths.max()))
+        inside = mask_of(lengths, numbers)
+        numbers[inside] = flat
+        if vectors is not None:
+            there, vectors = vectors[real], vectors.new_zeros(*numbers.shape, vectors.shape[-1])
+            vectors[inside] = there
+        found = self._encode(numbers, lengths, vectors)
+        if self.firsts:
+            found = found[:, :1].expand_as(found)
+        states = found.new_zeros(*real.shape, self.width)
+        states[real] = found[inside]
+        return states
+
     def _encode(self, numbers: Tensor, lengths: Tensor, vectors: Tensor | None) -> Tensor:
         """States of rows that fit the transformer; channels are dropped per segment, states of padding are zero."""
         real = mask_of(lengths, numbers)
         told = {"input_ids": numbers.masked_fill(~real, self.padding)} if vectors is None else {"inputs_embeds": vectors}
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
-        states = self.model(**told, attention_mask=None if full else real.long()).last_hidden_state
+        mask = None if full else real[:, None, None] if self.plain else real.long()
+        states = self._states(**told, attention_mask=mask)
         states = spatial_dropout(states, self.dropout, self.training)
         return states if full else states * real[..., None]
+
+    def _states(self, **told: Any) -> Tensor:
+        """What the transformer makes of its inputs.
+
+        Autocast keeps sums and norms in float32 and turns them back and forth between products, a third of a step's time on a
+        GPU. Weights that are rounded once for each step, and stay as they are for Adam, keep all of it in bfloat16.
+        """
+        half = torch.is_autocast_enabled("cuda") and self.model.device.type == "cuda"
+        if not half or self.recompute:  # what is computed again would find the weights that are not rounded
+            found: Tensor = self.model(**told).last_hidden_state
+            return found
+        rounded = {name: weight.to(torch.get_autocast_dtype("cuda")) for name, weight in self.model.named_parameters()}
+        with torch.autocast("cuda", enabled=False):
+            return functional_call(self.model, rounded, kwargs=told).last_hidden_state
 
 
 def read_transformer(checkpoint: str) -> nn.Module:

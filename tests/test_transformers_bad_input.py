@@ -1,0 +1,177 @@
+"""Checkpoints, settings and texts that are damaged, odd or hostile."""
+
+import json
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers
+from checkpoints import TEXTS, assert_explained, fitted, folder, head, library, library_segments, library_states, method, scores
+from safetensors.torch import load_file, save_file
+
+from labelwise.corpus import Document
+from labelwise.errors import BadModel, BadSettings
+from labelwise.features.subwords import quiet
+from labelwise.methods.base import load
+from labelwise.network.transformer import read_transformer
+
+
+def changed(place: Path, kind: str = "bert", weights=lambda found: found, **config) -> str:
+    """A copy of a checkpoint with other weights or another config.json."""
+    copytree(folder(kind), place)
+    save_file(weights(load_file(place / "model.safetensors")), place / "model.safetensors", {"format": "pt"})
+    told = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    (place / "config.json").write_text(json.dumps(told | config), encoding="utf-8")
+    return str(place)
+
+
+def old_names(found):
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in found.items()
+    }
+    return renamed | {"bert.embeddings.position_ids": torch.arange(tiny.LONGEST)[None]}
+
+
+def halved(found):
+    return {name: weight.half() for name, weight in found.items()}
+
+
+def test_checkpoints_of_old_and_of_half_precision_are_read_in_full(tmp_path, splits):
+    old, half = changed(tmp_path / "old", weights=old_names), changed(tmp_path / "half", weights=halved, dtype="float16")
+    expected = library("bert")[1].state_dict()
+    for name, weight in read_transformer(old).state_dict().items():
+        assert torch.equal(weight, expected[name])
+    for name, weight in read_transformer(half).state_dict().items():
+        assert torch.equal(weight, expected[name].half().float())
+    model = method("bert-base", "bert", f"encoder.checkpoint={half}").fit(splits.train)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert {weight.dtype for weight in again._fitted.network.parameters()} == {torch.float32}
+    assert np.array_equal(scores(again, TEXTS, splits.train.labels), scores(model, TEXTS, splits.train.labels))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"num_hidden_layers": 3},
+            r"the bert that .* describes: 16 missing \(encoder\.layer\.2\.attention\.\S+, \S+, \S+, …\); ",
+        ),
+        ({"num_hidden_layers": 1}, r"16 not known \(bert\.encoder\.layer\.1\.attention"),
+        ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
+        ({"model_type": "roberta"}, r"the roberta that config\.json describes: \d+ missing \(embeddings\.LayerNorm\.bias"),
+        ({"model_type": "no-such-thing"}, r"cannot be read .*no-such-thing.* an encoder that the transformers library knows"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(tmp_path, config, message):
+    with pytest.raises(BadModel, match=message):
+        read_transformer(changed(tmp_path / "changed", **config))
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("Bart", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}),
+        ("ViT", {"image_size": 8, "patch_size": 4, **tiny.SHAPE}),
+    ],
+)
+def test_what_is_no_encoder_of_texts_is_refused(tmp_path, family, shape):
+    with quiet():
+        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 60} if family == "Bart" else {}
+        config = getattr(transformers, f"{family}Config")(**shape, **heads)
+        getattr(transformers, f"{family}Model")(config).save_pretrained(tmp_path)
+    with pytest.raises(BadModel, match=f"{family.lower()} is no encoder of texts; take one, such as BERT or RoBERTa"):
+        read_transformer(str(tmp_path))
+
+
+def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_path):
+    place = copytree(folder("bert"), tmp_path / "pickled")
+    torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
+    (place / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match=r"pytorch_model\.bin: weights in a pickle.* are not read; convert .*`(.*)`") as refused:
+        read_transformer(str(place))
+    advice = str(refused.value).split("`")[1].replace("NEW_FOLDER", repr(str(tmp_path / "new")))
+    with quiet():
+        exec(advice, {"AutoModel": transformers.AutoModel})
+    found, expected = read_transformer(str(tmp_path / "new")).state_dict(), library("bert")[1].state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
+
+
+def test_folders_without_weights_or_a_tokenizer_or_with_damaged_ones_are_refused(tmp_path, splits):
+    place = copytree(folder("bert"), tmp_path / "checkpoint")
+    for path in place.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(BadModel, match="checkpoint: no tokenizer; a checkpoint's folder has tokenizer.json"):
+        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
+    (place / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(BadModel, match=r"checkpoint: cannot be read \(SafetensorError: "):
+        read_transformer(str(place))
+    (place / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match=r"no model\.safetensors in it; give a folder that `save_pretrained` wrote"):
+        read_transformer(str(place))
+
+
+def test_a_tokenizer_with_more_sub_words_than_the_weights_is_refused(tmp_path, splits):
+    place = copytree(folder("bert"), tmp_path / "checkpoint")
+    tiny.roberta_tokenizer(tmp_path / "other")
+    for path in (tmp_path / "other").glob("tokenizer*"):
+        path.replace(place / path.name)
+    with pytest.raises(BadModel, match=r"checkpoint: its tokenizer has \d+ sub-words, but the weights know \d+; give a folder"):
+        method("bert-base", "bert", f"encoder.checkpoint={place}").fit(splits.train)
+
+
+def test_code_in_a_folder_is_never_run(tmp_path):
+    place = changed(tmp_path / "code", model_type="own", auto_map={"AutoConfig": "own.Config", "AutoModel": "own.Model"})
+    (tmp_path / "code" / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n", encoding="utf-8")
+    with pytest.raises(BadModel, match="cannot be read"):
+        read_transformer(place)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        BadModel, match=r"zoo/no-such-bert: cannot be read .*download the checkpoint elsewhere and give its folder"
+    ):
+        read_transformer("zoo/no-such-bert")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("encoder.checkpoint=", r"encoder\.checkpoint is empty; name a transformer's folder"),
+        ("encoder.segment=65", r"encoder\.segment=65, but this bert takes 64 tokens at once"),
+        ("encoder.segment=2", r"encoder\.segment=2 leaves no room"),
+        ("encoder.segments=2", r"attention=first reads one of encoder\.segments=2 only; attention=segments"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(splits, setting, message):
+    with pytest.raises(BadSettings, match=message):
+        method("bert-base", "bert", setting).fit(splits.train)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\x00\u200b"])
+@pytest.mark.parametrize("name", ["bert-base", "bert-base-lwan", "hier-sci-bert"])
+def test_a_document_of_no_sub_words_has_its_special_tokens(name, text):
+    model, labels = fitted(name, "bert", 1 if name == "bert-base" else 4)
+    states = library_states(library("bert")[1], library_segments("bert", "", 8, 1)[0])
+    assert len(states) == 2
+    query, weight, bias = (part[labels.column("owl")] for part in head(model))
+    read = (states @ query).softmax(0) @ states if name == "bert-base-lwan" else states[0]
+    score = torch.sigmoid(read @ weight + bias).item()
+    assert scores(model, [text], labels)[0, labels.column("owl")] == pytest.approx(score, abs=1e-5)
+    assert_explained(model.explain(Document("d", text, ()), labels[labels.column("owl")]), score, [])
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("piece", ["owls hunt ", "x"])
+def test_of_a_million_characters_the_first_segments_are_read(kind, piece):
+    model, labels = fitted("bert-base-lwan", kind, 4)
+    text = piece * (1_000_000 // len(piece))
+    assert np.allclose(scores(model, [text], labels), scores(model, [text[:2000]], labels), atol=1e-6)
+    explained = model.explain(Document("d", text, ()), labels[labels.column("owl")])
+    assert 0 < len(explained.spans) <= 4 * 6
