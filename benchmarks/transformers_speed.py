@@ -94,6 +94,7 @@ def ours(examples: Examples) -> float:
     device = torch.device("cuda")
     trainer = Trainer(network, settings.training, examples, None, seed=1, device=device, progress=silent)
     network.train()
+    network.token_encoder.record()
     return per_second(trainer._step, bucketed(examples.lengths, BATCH, (1, 0))[: 3 * STEPS])
 
 

@@ -24,6 +24,7 @@ from labelwise.features.subwords import Subwords
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
 from labelwise.network.masked_model import MaskedModel, learn_vocabulary, new_model, read_model, write_model
 from labelwise.network.masking import NO_TARGET, hide, pack, places
+from labelwise.network.playback import attention_kernels
 from labelwise.network.training import CHECKED, State, choose_device
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
@@ -71,8 +72,6 @@ class PretrainSettings:
     """Minutes for the steps, 0 for no limit; the step size then falls with time where that runs out sooner."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto is bfloat16 on CUDA. Weights, norms and loss are always float32."""
-    compile: bool = False
-    """Let torch compile the encoder; pays on long runs."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
     """A checkpoint is written this often within an epoch, and after each epoch."""
     device: str = "auto"
@@ -161,8 +160,6 @@ class Pretrainer:
             "training documents": _digest(self.train),
             "development documents": _digest(self.dev),
         }
-        if settings.compile:
-            self.network.base_model.compile()
 
     def run(self) -> dict[str, Any]:
         """Train to the end."""
@@ -248,9 +245,10 @@ class Pretrainer:
     def _states(self, shown: Tensor, rows: Tensor) -> Tensor:
         """(batch, length, width), the encoder's states of what is shown, each document by itself."""
         positions, together = places(rows, self.marks)
-        found: Tensor = self.network.base_model(
-            input_ids=shown, attention_mask=together, position_ids=positions + self.first
-        ).last_hidden_state
+        with attention_kernels(self.device):
+            found: Tensor = self.network.base_model(
+                input_ids=shown, attention_mask=together, position_ids=positions + self.first
+            ).last_hidden_state
         return found
 
     def _check(self, losses: list[Tensor]) -> None:

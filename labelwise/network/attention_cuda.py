@@ -108,7 +108,9 @@ def _read(ctx: Any, inputs: Sequence[Tensor], lengths: Tensor, dtype: torch.dtyp
     settings = FORWARD[shared]
     grid = (documents * _parts(count, LABELS),)
     sizes = (documents, count, rows, key_width, values.shape[2], NEIGHBOURS, shared, LABELS, STEP)
-    _forward[grid](*_described(words, labels, settings["WORDS"]), ends, logits, norms, *judged, longest, *sizes, **settings)
+    described = _described(words, labels, settings["WORDS"])
+    _forward[grid](*described, ends, logits, norms, *judged, longest, *sizes, **settings)
+    ctx.described = described if settings["WORDS"] == BACKWARD[shared]["WORDS"] else None
     ctx.chunk, ctx.padded = chunk, (documents, longest)
     ctx.round_words, ctx.round_labels = keys.dtype == values.dtype == dtype, query.dtype == output.dtype == dtype
     ctx.save_for_backward(places, ends, logits, norms, *words, *labels)
@@ -127,7 +129,10 @@ def _gradients(ctx: Any, slopes: Tensor, factor: Tensor | None) -> tuple[Tensor 
     words_need, labels_need = (needs[:2], needs[2:4]) if sides == 2 else ((needs[0],), (needs[2] or needs[3],))
     by_words = _empty(words, words_need, ctx.round_words and ctx.chunk == labels[0].shape[1])
     by_labels = _empty(labels, labels_need, ctx.round_labels)
-    _fill_gradients(by_words, by_labels, words, labels, (ends, logits, norms, slopes, factor), ctx.chunk, ctx.padded[1])
+    described = ctx.described or _described(words, labels, BACKWARD[sides == 1]["WORDS"])
+    ctx.described = None  # it would keep words and labels in memory, as what is saved is not
+    kept = (ends, logits, norms, slopes, factor)
+    _fill_gradients(by_words, by_labels, words, labels, described, kept, ctx.chunk, ctx.padded[1])
     padded = [None if x is None else unpack(x, places, ctx.padded) for x in by_words]
     query, output = by_labels[0], by_labels[-1]
     count = logits.shape[1]
@@ -144,6 +149,7 @@ def _fill_gradients(
     by_labels: list[Tensor | None],
     words: list[Tensor],
     labels: list[Tensor],
+    described: list[Any],
     kept: tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor | None],
     chunk: int,
     longest: int,
@@ -153,7 +159,6 @@ def _fill_gradients(
     settings = BACKWARD[sides == 1]
     scratch = words[0].new_empty(len(words[0]), 2, chunk)
     slopes = scratch.chunk(sides, 1)  # (words, 1 or 2, labels), by score and by worth
-    described = _described(words, labels, settings["WORDS"])
     launch = _backward[chunk // LABELS, _parts(longest, settings["WORDS"]), documents]
     sizes = (count, labels[0].shape[1], words[0].shape[1], words[-1].shape[1], sides == 1, LABELS, STEP)
     for first in range(0, labels[0].shape[1], chunk):
@@ -161,14 +166,18 @@ def _fill_gradients(
         launch(*described, *kept, scratch, first, longest, *sizes, **settings)
         for by_word, by_label, word, label, slope in zip(by_words, by_labels, words, labels, slopes, strict=True):
             if by_word is not None:
-                _multiply(torch.addmm, by_word, slope.flatten(1), label[:, part].flatten(0, 1), add=first > 0)
+                factors = slope.flatten(1), label[:, part].flatten(0, 1)
+                if first:
+                    _multiply(torch.addmm, by_word, *factors, out=by_word)
+                else:
+                    _multiply(torch.mm, *factors, out=by_word)
             if by_label is not None:
-                _multiply(torch.baddbmm, by_label[:, part], slope.permute(1, 2, 0), word.expand(len(label), -1, -1))
+                _multiply(torch.bmm, slope.permute(1, 2, 0), word.expand(len(label), -1, -1), out=by_label[:, part])
 
 
-def _multiply(how: Callable[..., Tensor], into: Tensor, left: Tensor, right: Tensor, add: bool = False) -> None:
-    wider = {} if into.dtype == left.dtype else {"out_dtype": into.dtype}
-    how(into, left, right, beta=int(add), out=into, **wider)
+def _multiply(how: Callable[..., Tensor], *factors: Tensor, out: Tensor) -> None:
+    wider = {} if out.dtype == factors[-1].dtype else {"out_dtype": out.dtype}
+    how(*factors, out=out, **wider)
 
 
 def _empty(inputs: list[Tensor], needed: Sequence[bool], rounded: bool) -> list[Tensor | None]:

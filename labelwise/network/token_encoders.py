@@ -6,7 +6,7 @@ The layers, dropouts and first values are those of SPEC 1.0: channels are droppe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +45,8 @@ class TokenEncoder(nn.Module, ABC):
         """Parts by depth, lowest first, for step sizes of their own."""
         return [self]
 
-    def compile(self, *_: Any, **__: Any) -> None:
-        """Compile what gains by it; nothing does here: recurrent layers have their own kernels, and there is little else."""
+    def record(self) -> None:
+        """Record on a GPU what gains by it; nothing does here: recurrent layers are few and large kernels."""
 
 
 class WordInputs(nn.Module):

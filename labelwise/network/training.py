@@ -70,8 +70,8 @@ class TrainingSettings:
     """Put documents of similar length into a batch, so that short ones do not pay for long ones."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto is bfloat16 on CUDA, and where a transformer predicts on a CPU that is made for it."""
-    compile: bool = False
-    """Let torch compile a transformer: minutes at first, faster steps then; other networks do not gain by it."""
+    record: bool = True
+    """Record a transformer's kernels on a GPU and play them back, which is faster; not where steps are cut into parts."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
     """A checkpoint is written this often within an epoch, and after each epoch."""
 
@@ -141,8 +141,8 @@ class Trainer:
         torch.manual_seed(self.seed)
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
-        if self.settings.compile:
-            self.network.token_encoder.compile()
+        if self.settings.record and self.settings.accumulate == 1 and self.device.type == "cuda":
+            self.network.token_encoder.record()
         while not self._done():
             self._epoch()
             self._judge()
@@ -186,7 +186,8 @@ class Trainer:
         for part in np.array_split(batch, min(self.settings.accumulate, len(batch))):
             with memory_advice(self.device, self.train.lengths[part]):
                 loss = self._loss(self.train, part) * (len(part) / len(batch))
-                loss.backward()  # type: ignore[no-untyped-call]
+                with torch.autograd.set_multithreading_enabled(False):  # one device: handing over to a thread takes time
+                    loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         if self.settings.clip_value:
             torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)

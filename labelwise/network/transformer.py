@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
 from labelwise.features.subwords import quiet
+from labelwise.network.playback import STEP, Recordings, Rounded, attention_kernels
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
 from labelwise.network.transfer import send
 
@@ -50,6 +50,7 @@ class TransformerEncoder(TokenEncoder):
         self.sections, self.firsts, self.recompute = sections, firsts, recompute
         config: Any = model.config
         self.width = int(config.hidden_size)
+        self.recordings: Recordings | None = None
         self.plain = config.model_type in PLAIN and config._attn_implementation == "sdpa"
         for level in self.levels()[:frozen]:
             level.requires_grad_(False)
@@ -79,9 +80,10 @@ class TransformerEncoder(TokenEncoder):
         below = [part for name, part in outside if "embedding" in name or isinstance(part, nn.Embedding)]
         return [nn.ModuleList(below), *layers]
 
-    def compile(self, *_: Any, **__: Any) -> None:
-        """Compile the transformer, for any length."""
-        self.model.compile(dynamic=True)
+    def record(self) -> None:
+        """Record what training does on the GPU, and play it back."""
+        if self.plain and not self.recompute:
+            self.recordings = Recordings(self.model)
 
     def _in_segments(self, tokens: Tokens, vectors: Tensor | None = None) -> Tensor:
         """Each segment is a row of its own; rows without a token are left out."""
@@ -122,27 +124,27 @@ class TransformerEncoder(TokenEncoder):
 
     def _encode(self, numbers: Tensor, lengths: Tensor, vectors: Tensor | None) -> Tensor:
         """States of rows that fit the transformer; channels are dropped per segment, states of padding are zero."""
+        longest = numbers.shape[1]
+        if vectors is None and numbers.is_cuda:
+            numbers = pad(numbers, (0, min(-longest % STEP, self.segment - longest)))
         real = mask_of(lengths, numbers)
-        told = {"input_ids": numbers.masked_fill(~real, self.padding)} if vectors is None else {"inputs_embeds": vectors}
+        told = numbers.masked_fill(~real, self.padding) if vectors is None else vectors
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
         mask = None if full else real[:, None, None] if self.plain else real.long()
-        states = self._states(**told, attention_mask=mask)
-        states = spatial_dropout(states, self.dropout, self.training)
-        return states if full else states * real[..., None]
+        states = spatial_dropout(self._states(told, mask), self.dropout, self.training)
+        return (states if full else states * real[..., None])[:, :longest]
 
-    def _states(self, **told: Any) -> Tensor:
-        """What the transformer makes of its inputs.
-
-        Autocast keeps sums and norms in float32 and turns them back and forth between products, a third of a step's time on a
-        GPU. Weights that are rounded once for each step, and stay as they are for Adam, keep all of it in bfloat16.
-        """
-        half = torch.is_autocast_enabled("cuda") and self.model.device.type == "cuda"
-        if not half or self.recompute:  # what is computed again would find the weights that are not rounded
-            found: Tensor = self.model(**told).last_hidden_state
-            return found
-        rounded = {name: weight.to(torch.get_autocast_dtype("cuda")) for name, weight in self.model.named_parameters()}
-        with torch.autocast("cuda", enabled=False):
-            return functional_call(self.model, rounded, kwargs=told).last_hidden_state
+    def _states(self, told: Tensor, mask: Tensor | None) -> Tensor:
+        """What the transformer makes of numbers or vectors."""
+        if (
+            torch.is_autocast_enabled("cuda") and told.is_cuda and not self.recompute
+        ):  # it would find other weights the second time
+            run = Rounded(self.model) if self.recordings is None or not self.training else self.recordings
+            return run(told) if mask is None else run(told, mask)
+        what = "inputs_embeds" if told.is_floating_point() else "input_ids"
+        with attention_kernels(told.device):
+            found: Tensor = self.model(**{what: told, "attention_mask": mask}).last_hidden_state
+        return found
 
 
 def read_transformer(checkpoint: str) -> nn.Module:

@@ -1,0 +1,86 @@
+"""A transformer's kernels recorded on a GPU and played back: two launches a step in the place of a thousand.
+
+Python needs longer to launch the kernels of a transformer than a large GPU needs to run them. A recording holds for one shape of
+its inputs, so lengths are rounded up; shapes that come seldom are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+STEP = 32  # lengths are multiples of it on a GPU: few shapes, and rows that its kernels like
+USUAL = 3  # times that a shape is seen before it is recorded: recording takes as long as some steps
+MOST = 64  # recordings
+
+# Not cuDNN's: with a mask it is known to give wrong gradients on Hopper from torch 2.11 on, and faults.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+@contextmanager
+def attention_kernels(device: torch.device) -> Iterator[None]:
+    """Where attention is computed by kernels that can be relied on."""
+    if device.type == "cuda":
+        with sdpa_kernel(KERNELS):
+            yield
+    else:
+        yield
+
+
+class Rounded(nn.Module):
+    """A transformer with its weights in bfloat16, all of it.
+
+    Autocast keeps sums and norms in float32 and turns them back and forth between products. Here weights are rounded once for
+    each step, and those that Adam changes stay as they are.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, numbers: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(batch, length, width), the last states."""
+        weights = {name: weight.to(torch.bfloat16) for name, weight in self.model.named_parameters()}
+        with torch.autocast("cuda", enabled=False), attention_kernels(numbers.device):
+            told = {"input_ids": numbers, "attention_mask": mask}
+            return functional_call(self.model, weights, kwargs=told).last_hidden_state
+
+
+class Recordings:
+    """Recorded forward and backward passes of a transformer in training, by shape.
+
+    They share their memory: a pass must be over, its gradients used up, before the next begins.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.seen = model, Counter[tuple[int, ...]]()
+        self.recorded: dict[tuple[int, ...], nn.Module] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What `Rounded` gives for numbers, or for numbers and mask."""
+        shape = (len(inputs), *inputs[0].shape)
+        if shape not in self.recorded:
+            self.seen[shape] += 1
+            if self.seen[shape] < USUAL or len(self.recorded) == MOST:
+                found: Tensor = Rounded(self.model)(*inputs)
+                return found
+            self.recorded[shape] = self._record(inputs)
+        played: Tensor = self.recorded[shape](*inputs)
+        return played
+
+    def _record(self, inputs: Sequence[Tensor]) -> nn.Module:
+        """Recording draws random numbers; the next step's are the same as without it."""
+        state = torch.cuda.get_rng_state()
+        with torch.autocast("cuda", enabled=False):
+            made: nn.Module = torch.cuda.make_graphed_callables(  # type: ignore[assignment]
+                Rounded(self.model), tuple(x.clone() for x in inputs), allow_unused_input=True, pool=self.pool
+            )
+        torch.cuda.set_rng_state(state)
+        return made
