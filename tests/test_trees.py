@@ -271,8 +271,9 @@ def test_leaves_of_one_label_and_of_none_are_searched_as_any_other(data):
         assert found[row] == pytest.approx(slow_scores(model, features[[row]].toarray()[0], 1.0, 2), abs=1e-5)
 
 
-def test_documents_without_a_feature_reach_nothing(data):
-    model = train_tree(*data, balanced_tree(label_vectors(*data), max_leaf=20))
+@pytest.mark.parametrize("make", [balanced_tree, wide_tree, lambda vectors: flat(120)])
+def test_documents_without_a_feature_reach_nothing(data, make):
+    model = train_tree(*data, make(label_vectors(*data)))
     assert model.predict(csr_array((3, data[0].shape[1]), dtype=np.float32)).nnz == 0
 
 
@@ -280,6 +281,57 @@ def test_a_model_is_its_arrays(data):
     model = train_tree(*data, wide_tree(label_vectors(*data), k=10, depth=3))
     again = TreeModel.from_arrays(model.arrays())
     assert (again.predict(data[0]) != model.predict(data[0])).nnz == 0
+
+
+def made_arrays(random: np.random.Generator, widths: list[int], features: int) -> dict[str, np.ndarray]:
+    """A file of random weights; per level the most children of a node."""
+    plain: dict[str, np.ndarray] = {}
+    above = 1
+    for level, most in enumerate(widths):
+        counts = random.integers(0, most + 1, above)
+        counts[random.integers(above)] = most
+        dense = [random.normal(size=(features, count)) * (random.random((features, count)) < 0.4) for count in counts]
+        sizes = [np.count_nonzero(node, axis=1) for node in dense]
+        plain |= {
+            f"{level}.parents": np.repeat(np.arange(above, dtype=np.int32), counts),
+            f"{level}.chunks": np.append(0, np.cumsum([np.count_nonzero(size) for size in sizes])),
+            f"{level}.features": np.concatenate([np.flatnonzero(size) for size in sizes]).astype(np.int32),
+            f"{level}.rows": np.concatenate([size[size > 0] for size in sizes]).astype(np.uint8),
+            f"{level}.lanes": np.concatenate([np.nonzero(node)[1] for node in dense]).astype(np.uint8),
+            f"{level}.values": np.concatenate([node[node != 0] for node in dense]).astype(np.float32),
+            f"{level}.bias": random.normal(size=counts.sum()).astype(np.float32),
+        }
+        above = int(counts.sum())
+    return {"labels": random.permutation(above).astype(np.int32), "size": np.array([features, above]), **plain}
+
+
+def scores_from_arrays(plain: dict[str, np.ndarray], row: np.ndarray, levels: int) -> np.ndarray:
+    """Every path to the end, from what is in a file."""
+    logs = np.zeros(1)
+    for level in range(levels):
+        parents, chunks, features, rows, lanes, values, bias = (
+            plain[f"{level}.{name}"] for name in ("parents", "chunks", "features", "rows", "lanes", "values", "bias")
+        )
+        node = np.repeat(np.repeat(np.arange(len(chunks) - 1), np.diff(chunks)), rows)
+        margin = bias.astype(np.float64)
+        np.add.at(margin, np.searchsorted(parents, node) + lanes, values * row[np.repeat(features, rows)])
+        logs = logs[parents] - np.maximum(0, 1 - margin) ** 2 - 1e-4 / (1 + np.maximum(margin, 1))
+    return np.exp(logs)[np.argsort(plain["labels"])]
+
+
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 3), min_size=1, max_size=7), st.integers(1, 70))
+@settings(max_examples=60, deadline=None)
+def test_narrow_and_wide_nodes_are_searched_and_saved_as_the_file_has_them(seed, widths, features):
+    random = np.random.default_rng(seed)
+    plain = made_arrays(random, widths, features)
+    model = TreeModel.from_arrays(plain)
+    again = model.arrays()
+    assert again.keys() == plain.keys()
+    assert all(np.array_equal(again[name], plain[name]) and again[name].dtype == plain[name].dtype for name in plain)
+    rows = (random.random((4, features)) * (random.random((4, features)) < 0.6)).astype(np.float32)
+    rows[:, 0] = 1  # no empty row
+    found = model.predict(csr_array(rows), beam=10_000).toarray()
+    assert found == pytest.approx(np.array([scores_from_arrays(plain, row, len(widths)) for row in rows]), rel=1e-4, abs=1e-6)
 
 
 def test_the_mean_of_trees_counts_what_a_tree_did_not_reach_as_0(data):

@@ -1,8 +1,8 @@
 """A trained label tree: linear classifiers at its nodes, and beam search through them (SPEC 12.2, 12.4).
 
 Training goes node by node, costliest first, on threads; the result does not depend on their number. Weights are kept per node as
-rows of features with the children they speak for, found at prediction by a bitmap of the node's features. The arrays of all nodes
-are one, so that a search is one call of a kernel; files keep them level by level.
+rows of features with the children they speak for; those of narrow nodes, in the upper levels of a binary tree, per feature as
+pairs (see beam.py). The arrays of all nodes are one, so that a search is one call of a kernel; files keep weights level by level.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba import njit
 from scipy.sparse import csr_array
 
 from labelwise.progress import Progress, silent
-from labelwise.trees.beam import average, fill_maps, search
+from labelwise.trees.beam import average, fill_maps, fill_pairs, find_pairs, search
 from labelwise.trees.solver import localise, signs_of, solve
 from labelwise.trees.tree import LabelTree
 
@@ -46,21 +46,26 @@ class TreeModel:
     tree: LabelTree
     features: int
     labels: int
-    chunks: np.ndarray  # (inner nodes + 1,), where the features of each node start
+    bias: np.ndarray  # (nodes,), 0 for the root
+    words: np.ndarray  # the map of the narrow nodes
+    pairs: np.ndarray  # (features of all narrow nodes + 1, 2), weights for the first and the second child
+    chunks: np.ndarray  # (wide nodes + 1,), where the features of each node start
     columns: np.ndarray  # the features, ascending within a node
     rows: np.ndarray  # (columns + 1,), where the weights of each feature start
     lanes: np.ndarray  # which child of the node a weight is for
     values: np.ndarray
-    bias: np.ndarray  # (nodes,), 0 for the root
 
     @classmethod
     def of_parts(cls, tree: LabelTree, features: int, labels: int, parts: Iterable[Part]) -> TreeModel:
         """A model from the classifiers of its nodes, in order."""
-        sizes, columns, counts, lanes, values, bias = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        chunks = np.append(0, np.cumsum(sizes))
+        parts, nodes = list(parts), _narrow(tree)[1]
+        split = int(np.searchsorted(np.cumsum([len(part.chunks) for part in parts]), nodes, side="right"))
+        words, pairs = _paired(_concatenated(parts[:split]), features)
+        sizes, columns, counts, lanes, values, _ = _concatenated(parts[split:])
         rows = np.zeros(len(counts) + 1, dtype=np.int32 if len(values) < 2**31 else np.int64)
         np.cumsum(counts, dtype=rows.dtype, out=rows[1:])
-        return cls(tree, features, labels, chunks, columns, rows, lanes, values, np.append(np.float32(0), bias))
+        bias = np.concatenate([np.zeros(1, dtype=np.float32), *(part.bias for part in parts)])
+        return cls(tree, features, labels, bias, words, pairs, np.append(0, np.cumsum(sizes)), columns, rows, lanes, values)
 
     def predict(
         self, features: csr_array, *, beam: int = 10, discount: float = 1.0, power: int = 2, threads: int = 1
@@ -76,20 +81,12 @@ class TreeModel:
         plain: dict[str, np.ndarray] = {"labels": self.tree.labels, "size": np.array([self.features, self.labels])}
         first, last = 0, 1
         for level, parents in enumerate(self.tree.parents):
-            chunks = self.chunks[first : last + 1]
-            kept = slice(chunks[0], chunks[-1])
-            rows = self.rows[chunks[0] : chunks[-1] + 1]
-            weights, sizes = slice(rows[0], rows[-1]), np.diff(rows)
+            part = self._part(first, last)
             first, last = last, last + len(parents)
-            arrays = {
-                "parents": parents,
-                "chunks": chunks - chunks[0],
-                "features": self.columns[kept],
-                "rows": sizes.astype(_smallest(sizes.max(initial=0))),
-                "lanes": self.lanes[weights].astype(_smallest(np.bincount(parents).max())),
-                "values": self.values[weights],
-                "bias": self.bias[first:last],
-            }
+            arrays = {"parents": parents} | part._asdict()
+            arrays["chunks"] = np.append(0, np.cumsum(part.chunks))
+            arrays["rows"] = part.rows.astype(_smallest(part.rows.max(initial=0)))
+            arrays["lanes"] = part.lanes.astype(_smallest(np.bincount(parents).max()))
             plain |= {f"{level}.{name}": array for name, array in arrays.items()}
         return plain
 
@@ -114,11 +111,27 @@ class TreeModel:
 
     def weights(self, node: int, child: int) -> dict[int, float]:
         """Feature to weight of the classifier for one child of a node."""
-        first, last = self.chunks[node], self.chunks[node + 1]
-        span = slice(self.rows[first], self.rows[last])
-        features = np.repeat(self.columns[first:last], np.diff(self.rows[first : last + 1]))
-        mine = self.lanes[span] == child - self._children[node]
-        return dict(zip(features[mine].tolist(), self.values[span][mine].tolist(), strict=True))
+        part = self._part(node, node + 1)
+        mine = part.lanes == child - self._children[node]
+        return dict(zip(np.repeat(part.features, part.rows)[mine].tolist(), part.values[mine].tolist(), strict=True))
+
+    def _part(self, first: int, last: int) -> Part:
+        """The classifiers of some nodes, all narrow or all wide."""
+        narrow = _narrow(self.tree)[1]
+        if first < narrow:
+            return _concatenated([self._narrow_part(node) for node in range(first, last)])
+        chunks = self.chunks[first - narrow : last - narrow + 1]
+        rows = self.rows[chunks[0] : chunks[-1] + 1]
+        columns, weights = self.columns[chunks[0] : chunks[-1]], slice(rows[0], rows[-1])
+        bias = self.bias[self._children[first] : self._children[last]]
+        return Part(np.diff(chunks), columns, np.diff(rows), self.lanes[weights], self.values[weights], bias)
+
+    def _narrow_part(self, node: int) -> Part:
+        features, rows = find_pairs(self.features, node, _narrow(self.tree)[1], self.words)
+        weights = self.pairs.take(rows, axis=0)
+        kept = weights != 0
+        lanes, bias = kept.nonzero()[1], self.bias[self._children[node] : self._children[node + 1]]
+        return Part(np.array([len(rows)]), features, kept.sum(axis=1), lanes, weights[kept], bias)
 
     @cached_property
     def _children(self) -> np.ndarray:
@@ -128,10 +141,11 @@ class TreeModel:
     @cached_property
     def searched(self) -> tuple[Any, ...]:
         """What beam search needs; numpy makes the maps, since it asks for large pages of memory and numba does not."""
-        tree = self.tree.depth, self._children, self.tree.labels, self.chunks, self.rows, self.lanes, self.values, self.bias
         maps = np.zeros((len(self.chunks) - 1, (self.features + 31) // 32), dtype=np.uint64)
         fill_maps(self.chunks, self.columns, maps)
-        return tree, maps
+        tree = self.tree.depth, self._children, self.tree.labels, self.bias
+        narrow = *_narrow(self.tree), self.words, self.pairs
+        return tree, narrow, (maps, self.chunks, self.rows, self.lanes, self.values)
 
 
 def predict(
@@ -209,6 +223,28 @@ def train_tree(
         pieces.setdefault((level, node), {})[first] = done.pop()
     parts = [_joined(pieces.pop(node)) for node in sorted(pieces)]
     return TreeModel.of_parts(tree, features.shape[1], gold.shape[1], parts)
+
+
+def _narrow(tree: LabelTree) -> tuple[int, int]:
+    """How many levels from the root have nodes of at most two children, and how many nodes; the last level is always wide."""
+    levels = 0
+    while levels < tree.depth - 1 and np.bincount(tree.parents[levels]).max() <= 2:
+        levels += 1
+    return levels, sum([1, *map(len, tree.parents)][:levels])
+
+
+def _paired(part: Part, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """The map of narrow nodes and their pairs, with a last row that is nobody's: a search may look one too far."""
+    words = np.zeros((features * len(part.chunks) + 31) // 32, dtype=np.uint64)
+    pairs = np.zeros((len(part.features) + 1, 2), dtype=np.float32)
+    fill_pairs(*part[:5], words, pairs)
+    return words, pairs
+
+
+def _concatenated(parts: Sequence[Part]) -> Part:
+    kinds = np.int64, np.int32, np.uint8, np.uint8, np.float32, np.float32
+    none = Part(*(np.zeros(0, dtype=kind) for kind in kinds))
+    return Part(*(np.concatenate(arrays) for arrays in zip(none, *parts, strict=True)))
 
 
 class Weights(NamedTuple):
