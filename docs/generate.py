@@ -130,7 +130,7 @@ def _plain(value: Any) -> str:
 def latest_results() -> list[dict[str, Any]]:
     """The last line of each thing measured; earlier ones stay in the file as history."""
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
-    keys = ("benchmark", "corpus", "method", "guideline", "documents", "labels", "ties")
+    keys = ("benchmark", "corpus", "method", "guideline", "documents", "labels", "ties", "seed")
     return list({tuple(str(line.get(key)) for key in keys): line for line in lines}.values())
 
 
@@ -186,24 +186,46 @@ def _corpora(lines: list[dict[str, Any]]) -> list[str]:
 def _quality(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         "## Quality by label group (`labelwise evaluate`, test split)",
-        "RP@k / nDCG@k × 100; a group without documents is left out. One seed; settings that differ from a method's defaults stand in the",
-        "last column, `documents/s` is training. Networks on a GPU ran many at once, so their seconds are upper bounds. Their word vectors:",
-        "GloVe 6B, 100-D.",
+        "RP@k / nDCG@k × 100; a group without documents is left out. Where several seeds were run, the mean, and how far the farthest RP@k",
+        "lies from it. Settings that differ from a method's defaults stand in the last column, `documents/s` is training. Networks on a GPU",
+        "ran many at once, so their seconds are upper bounds. Their word vectors: GloVe 6B, 100-D.",
         "",
     ]
     for corpus in dict.fromkeys(line["corpus"] for line in lines):
-        own = [line for line in lines if line["corpus"] == corpus]
+        own = over_seeds([line for line in lines if line["corpus"] == corpus])
         groups = list(own[0]["groups"])
         rows = []
         for line in own:
-            cells = [_pair(line, group) for group in groups]
+            spread = {group: f" ±{100 * far:.1f}" if line["seeds"] > 1 else "" for group, far in line["farthest"].items()}
+            cells = [_pair(line, group) + spread.get(group, "") for group in groups]
             epochs = f"{line['best_epoch']} of {line['epochs']}" if "epochs" in line else ""
             speed = f"{line['documents_per_second']:,.0f}" if "documents_per_second" in line else ""
             settings = "; ".join(line.get("settings", []))
-            rows.append((line["method"], *cells, line["ties"], line.get("fit_seconds", ""), epochs, speed, settings))
-        heads = ("method", *groups, "ties", "fit, s", "best epoch", "documents/s", "settings")
+            fit = line.get("fit_seconds", "")
+            rows.append((line["method"], *cells, line["ties"], line["seeds"], fit, epochs, speed, settings))
+        heads = ("method", *groups, "ties", "seeds", "fit, s", "best epoch", "documents/s", "settings")
         parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
     return parts
+
+
+def over_seeds(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each corpus and method: the means over the seeds that were run with the settings of its last line."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in lines:
+        key = line["corpus"], line["method"]
+        found[key] = [*(other for other in found.get(key, []) if other.get("settings") == line.get("settings")), line]
+    return [_mean(several) for several in found.values()]
+
+
+def _mean(several: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first line with mean scores, and how far the farthest RP@k of each group lies from its mean."""
+    line, measure = several[0], f"rp@{several[0]['k']}"
+    groups, farthest = {}, {}
+    for group, of in line["groups"].items():
+        own = [other["groups"][group] for other in several]
+        groups[group] = {key: sum(one[key] for one in own) / len(own) for key in of}
+        farthest[group] = max(abs(one[measure] - groups[group][measure]) for one in own)
+    return line | {"groups": groups, "farthest": farthest, "seeds": len(several)}
 
 
 def _gap(lines: list[dict[str, Any]]) -> list[str]:
@@ -433,7 +455,7 @@ def with_results(readme: str) -> str:
     """The README with its results table made anew."""
     before, _, rest = readme.partition("<!-- results -->\n")
     _, _, after = rest.partition("<!-- /results -->")
-    lines = [line for line in latest_results() if line["benchmark"] == "quality"]
+    lines = over_seeds([line for line in latest_results() if line["benchmark"] == "quality"])
     corpora = list(dict.fromkeys(line["corpus"] for line in lines))
     rows = []
     for method in dict.fromkeys(line["method"] for line in lines):
