@@ -245,7 +245,7 @@ class Pretrainer:
     def _states(self, shown: Tensor, rows: Tensor) -> Tensor:
         """(batch, length, width), the encoder's states of what is shown, each document by itself."""
         positions, together = places(rows, self.marks)
-        with attention_kernels(self.device):
+        with attention_kernels(self.length, masked=True):
             found: Tensor = self.network.base_model(
                 input_ids=shown, attention_mask=together, position_ids=positions + self.first
             ).last_hidden_state

@@ -19,15 +19,23 @@ STEP = 32  # lengths are multiples of it on a GPU: few shapes, and rows that its
 USUAL = 3  # times that a shape is seen before it is recorded: recording takes as long as some steps
 MOST = 64  # recordings
 
-# Not cuDNN's: with a mask it is known to give wrong gradients on Hopper from torch 2.11 on, and faults.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+# cuDNN's kernels are the fastest on Hopper, but from torch 2.11 on they may give gradients that are not numbers where there is a
+# mask and lengths leave this rest (pytorch/pytorch#196678).
+BAD, WHOLE = 64, 128
+OTHERS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def good_length(longest: int, most: int) -> int:
+    """The length to fill rows up to, at most `most`."""
+    length = -(-longest // STEP) * STEP
+    return min(length + STEP if length % WHOLE == BAD else length, most)
 
 
 @contextmanager
-def attention_kernels(device: torch.device) -> Iterator[None]:
-    """Where attention is computed by kernels that can be relied on."""
-    if device.type == "cuda":
-        with sdpa_kernel(KERNELS):
+def attention_kernels(length: int, masked: bool) -> Iterator[None]:
+    """Where attention over that many tokens is computed by kernels that can be relied on."""
+    if masked and length % WHOLE == BAD:
+        with sdpa_kernel(OTHERS):
             yield
     else:
         yield
@@ -47,7 +55,7 @@ class Rounded(nn.Module):
     def forward(self, numbers: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, length, width), the last states."""
         weights = {name: weight.to(torch.bfloat16) for name, weight in self.model.named_parameters()}
-        with torch.autocast("cuda", enabled=False), attention_kernels(numbers.device):
+        with torch.autocast(numbers.device.type, enabled=False), attention_kernels(numbers.shape[1], mask is not None):
             told = {"input_ids": numbers, "attention_mask": mask}
             return functional_call(self.model, weights, kwargs=told).last_hidden_state
 

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
 from labelwise.features.subwords import quiet
-from labelwise.network.playback import STEP, Recordings, Rounded, attention_kernels
+from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
 from labelwise.network.transfer import send
 
@@ -126,7 +126,7 @@ class TransformerEncoder(TokenEncoder):
         """States of rows that fit the transformer; channels are dropped per segment, states of padding are zero."""
         longest = numbers.shape[1]
         if vectors is None and numbers.is_cuda:
-            numbers = pad(numbers, (0, min(-longest % STEP, self.segment - longest)))
+            numbers = pad(numbers, (0, good_length(longest, self.segment) - longest))
         real = mask_of(lengths, numbers)
         told = numbers.masked_fill(~real, self.padding) if vectors is None else vectors
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
@@ -136,14 +136,14 @@ class TransformerEncoder(TokenEncoder):
 
     def _states(self, told: Tensor, mask: Tensor | None) -> Tensor:
         """What the transformer makes of numbers or vectors."""
-        if (
-            torch.is_autocast_enabled("cuda") and told.is_cuda and not self.recompute
-        ):  # it would find other weights the second time
+        numbers = not told.is_floating_point()
+        # What is computed again would find the weights that are not rounded.
+        if torch.is_autocast_enabled("cuda") and told.is_cuda and numbers and not self.recompute:
             run = Rounded(self.model) if self.recordings is None or not self.training else self.recordings
             return run(told) if mask is None else run(told, mask)
-        what = "inputs_embeds" if told.is_floating_point() else "input_ids"
-        with attention_kernels(told.device):
-            found: Tensor = self.model(**{what: told, "attention_mask": mask}).last_hidden_state
+        with attention_kernels(told.shape[1], mask is not None):
+            what = {"input_ids" if numbers else "inputs_embeds": told}
+            found: Tensor = self.model(**what, attention_mask=mask).last_hidden_state
         return found
 
 
