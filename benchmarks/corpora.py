@@ -1,13 +1,21 @@
 """What the real corpora are like, and how the methods that need no GPU do on them."""
 
 import warnings
+from typing import Any
 
 from record import data_folders, record, stopwatch
 
 import labelwise
 from labelwise.registry import make_method
 
-METHODS = ("prior", "lexical", "parabel", "bonsai", "linear")
+METHODS: dict[str, dict[str, Any]] = {
+    "prior": {},
+    "lexical": {},
+    "parabel": {},
+    "bonsai": {},
+    "linear": {},
+    "ensemble": {"members": ["linear", "lexical"]},
+}
 SHOWN = (
     "documents",
     "words_mean",
@@ -30,15 +38,15 @@ if __name__ == "__main__":
         with stopwatch() as clock:
             figures = labelwise.describe(splits)
         record("stats", corpus=figures.corpus, **clock, **{name: getattr(figures, name) for name in SHOWN})
-        for name in METHODS:
+        for name, settings in METHODS.items():
             with stopwatch() as fitting:
-                model = make_method(name).fit(splits.train, splits.dev)
+                model = make_method(name, settings).fit(splits.train, splits.dev)
             with stopwatch() as scoring:
                 report = labelwise.evaluate(model, splits, ties="pessimistic")
             record(
                 "quality",
                 corpus=figures.corpus,
-                method=name,
+                method=" + ".join(settings.get("members", [name])),
                 split="test",
                 k=report.k,
                 ties=report.ties,

@@ -46,7 +46,7 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic")
     history = model.history  # type: ignore[attr-defined]
-    best = max((epoch for epoch in history if epoch["best"]), key=lambda epoch: epoch["epoch"])
+    best = [look for look in history if look["best"]][-1]
     record(
         "quality",
         corpus=splits.info.name,
@@ -57,8 +57,8 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
         seed=seed,
         fit_seconds=fitting["seconds"],
         evaluate_seconds=scoring["seconds"],
-        documents_per_second=max(epoch["documents_per_second"] for epoch in history),
-        epochs=len(history),
+        documents_per_second=max(look["documents_per_second"] for look in history),
+        epochs=history[-1]["epoch"],
         best_epoch=best["epoch"],
         dev=best["dev"],
         settings=given.set,

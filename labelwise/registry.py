@@ -40,6 +40,7 @@ METHODS = {
     "bigru-lwan": Entry("labelwise.methods.lwan:BigruLwan", "label-wise attention over a GRU, labels learned"),
     "bigru-lwan-elmo": Entry("labelwise.methods.lwan:BigruLwanElmo", "bigru-lwan with ELMo's vectors of words in context"),
     "cnn-lwan": Entry("labelwise.methods.lwan:CnnLwan", "label-wise attention over convolutions, labels learned"),
+    "attention-xml": Entry("labelwise.methods.lwan:AttentionXml", "label-wise attention over an LSTM, one judge for all labels"),
     "c-bigru-lwan": Entry("labelwise.methods.lwan:CBigruLwan", "labels described by the words of their names"),
     "dc-bigru-lwan": Entry("labelwise.methods.lwan:DcBigruLwan", "names, refined by dense layers"),
     "dn-bigru-lwan": Entry("labelwise.methods.lwan:DnBigruLwan", "places in the hierarchy, refined by dense layers"),
@@ -58,6 +59,7 @@ METHODS = {
     "dc-bert-base-lwan": Entry("labelwise.methods.bert:DcBertLwan", "BERT, names refined by dense layers"),
     "dnc-bert-base-lwan": Entry("labelwise.methods.bert:DncBertLwan", "BERT, names and places in the hierarchy"),
     "gc-bert-base-lwan": Entry("labelwise.methods.bert:GcBertLwan", "BERT, names refined by parents and children"),
+    "ensemble": Entry("labelwise.methods.ensemble:Ensemble", "means of other models, weighted by label group"),
     "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
     "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),
 }

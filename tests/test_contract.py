@@ -27,7 +27,9 @@ from labelwise.registry import find, make_method, methods
 from labelwise.settings import explain, override
 
 NAMES = sorted(methods())
-pytestmark = pytest.mark.filterwarnings("ignore:.*have no word with a vector", "ignore:no label has a parent")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*have no word with a vector", "ignore:no label has a parent", "ignore:ensemble. no "
+)
 
 # Networks are made small: what is checked here does not depend on their size.
 SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.nodes.width=8")

@@ -66,7 +66,8 @@ def scores(model, corpus=SPLITS.test):
 
 def read(model, *texts):
     reader = model._fitted.reader
-    return _tokens(reader.numbers(texts), CPU, reader.context(texts, CPU))
+    documents = [Document("d", text) for text in texts]
+    return _tokens(reader.numbers(documents), CPU, reader.context(documents, CPU))
 
 
 @pytest.mark.parametrize("words_as", [[], ["words.shuffle=true"], ["words.newlines=false", "words.max_length=6"]])
@@ -167,9 +168,10 @@ def test_elmo_reads_a_corpus_once_and_the_cache_changes_no_bit(folder, runs, mon
 
 def test_what_is_cached_is_what_elmo_says_of_each_text(folder):
     reader = method(folder).fit(SPLITS.train)._fitted.reader
-    cached = reader.corpus_context([*TEXTS, "", "the end"], CPU, lambda items, *_: iter(items))
+    documents = [Document("d", text) for text in [*TEXTS, "", "the end"]]
+    cached = reader.corpus_context(documents, CPU, lambda items, *_: iter(items))
     assert isinstance(cached, np.memmap)
-    assert np.array_equal(cached, np.concatenate(reader.context([*TEXTS, "", "the end"], CPU)))
+    assert np.array_equal(cached, np.concatenate(reader.context(documents, CPU)))
 
 
 @pytest.mark.parametrize("setting", ["words.max_length=3", "words.newlines=false", "words.shuffle=true"])

@@ -12,7 +12,7 @@ from labelwise.network.decoders import DotDecoder, SharedDecoder, TanhDecoder
 from labelwise.network.label_encoders import DescribedLabels, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.reading import FirstToken, LabelAttention, ProjectedAttention
-from labelwise.network.token_encoders import ConvolutionEncoder, RecurrentEncoder, Tokens, WordInputs
+from labelwise.network.token_encoders import DROPOUTS, ConvolutionEncoder, RecurrentEncoder, Tokens, WordInputs
 from labelwise.registry import find, methods
 from labelwise.settings import make
 
@@ -102,6 +102,8 @@ def test_graph_layers_without_a_graph_are_the_dense_layers():
         ("gnc-bigru-lwan", {"labels": {"variant": "code2019"}}, 4271, 622_400),
         ("c-cnn-lwan", {}, 4271, 160_400),
         ("gc-cnn-lwan", {}, 4271, 481_200),
+        ("attention-xml", {}, 4271, 2 * 4 * 256 * (200 + 256 + 2) + 4 * 256 + 4271 * 512 + 513 * 256 + 257),
+        ("attention-xml", {"encoder": {"units": 3}, "mlp": (4, 2)}, 7, 2 * 4 * 3 * (200 + 3 + 2) + 12 + 42 + 28 + 10 + 3),
     ],
 )
 def test_parameters_are_as_many_as_the_equations_say(method, settings, labels, parameters):
@@ -135,6 +137,9 @@ def networks():
                         },
                     )
                     yield pytest.param(settings, vectors, id=f"{kind}-{labels}-{refine}-{decoder}")
+    for cell in ("gru", "lstm"):
+        encoder = EncoderSettings(cell=cell, start="learned", units=4, layers=2)
+        yield pytest.param(NetworkSettings(encoder=encoder, decoder="mlp", mlp=(5, 3)), vectors, id=f"{cell}-learned-start")
 
 
 NETWORKS = list(networks())
@@ -143,6 +148,8 @@ NETWORKS = list(networks())
 def made(settings, vectors):
     torch.manual_seed(3)
     network = build(settings, vectors, 4)
+    for start in getattr(network.token_encoder, "starts", None) or ():
+        torch.nn.init.normal_(start)
     if isinstance(network.label_encoder, DescribedLabels):
         random = np.random.default_rng(0)
         network.label_encoder.describe(label_facts([random.normal(size=(4, 8))], PARENTS))
@@ -168,9 +175,9 @@ def test_every_parameter_is_trained_and_the_vectors_are_not(settings, vectors):
     network = made(settings, vectors)
     before = network.token_encoder.inputs.vectors.clone()
     network.loss(BATCH, torch.eye(4)[:3]).backward()
-    unused = {"label_encoder.output", "label_encoder.bias"} if isinstance(network.decoder, SharedDecoder) else set()
+    unused = ("label_encoder.output", "label_encoder.layers") if isinstance(network.decoder, SharedDecoder) else ()
     for name, parameter in network.named_parameters():
-        if name not in unused and not (isinstance(network.decoder, SharedDecoder) and name.startswith("label_encoder.layers")):
+        if not name.startswith(unused):
             assert parameter.grad is not None, name
             assert torch.isfinite(parameter.grad).all(), name
             assert parameter.grad.abs().sum() > 0, name
@@ -237,6 +244,48 @@ def test_dropped_channels_and_words_are_dropped_whole_and_the_rest_is_scaled():
     assert words.float().mean().item() == pytest.approx(0.75, abs=0.1)
 
 
+def test_values_are_dropped_one_by_one_where_asked():
+    torch.manual_seed(0)
+    inputs = WordInputs(torch.ones(2, 400), 0.2, 0, drop=DROPOUTS["values"])
+    found = inputs(Tokens(torch.ones(1, 300, dtype=torch.long), torch.tensor([300])))[0]
+    assert found.unique().tolist() == [0, pytest.approx(1 / 0.8)]
+    kept = (found > 0).float()
+    assert kept.mean().item() == pytest.approx(0.8, abs=0.01)
+    assert kept.mean(0).sub(0.8).abs().max() < 0.15 > kept.mean(1).sub(0.8).abs().max()
+    assert torch.equal(inputs.eval()(Tokens(torch.ones(1, 1, dtype=torch.long), torch.tensor([1])))[0], torch.ones(1, 400))
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "convolution"])
+@pytest.mark.parametrize(("given", "dropped"), [(-1.0, 0.2), (0.0, 0.0), (0.6, 0.6)])
+def test_states_are_dropped_like_words_unless_they_have_a_share_of_their_own(kind, given, dropped):
+    torch.manual_seed(0)
+    encoder = EncoderSettings(kind=kind, units=100, dropout=0.2, state_dropout=given, dropped="values")
+    tokens = build(NetworkSettings(encoder=encoder), torch.randn(5, 8), 3).token_encoder
+    states = tokens(Tokens(torch.randint(1, 5, (20, 30)), torch.full((20,), 30)))
+    assert tokens.inputs.dropout == 0.2
+    assert (states == 0).float().mean().item() == pytest.approx(dropped, abs=0.02)
+
+
+def test_both_directions_of_a_learned_start_begin_at_the_ends_of_the_document_itself():
+    torch.manual_seed(0)
+    vectors = torch.randn(12, 6)
+    encoder = RecurrentEncoder(WordInputs(vectors, 0, 0), 3, dropout=0.0, cell="lstm", start="learned")
+    torch.nn.init.normal_(encoder.starts[0])
+    (layer,), found = encoder.layers, encoder(BATCH)
+    for row, length in enumerate([5, 2]):
+        words = vectors[BATCH.numbers[row, :length]]
+        for direction, (order, ending) in enumerate([(1, ""), (-1, "_reverse")]):
+            cell = torch.nn.LSTMCell(6, 3)
+            cell.load_state_dict({name: getattr(layer, f"{name}_l0{ending}") for name in cell.state_dict()})
+            hidden, memory = encoder.starts[0][:, direction]
+            states = []
+            for word in list(words)[::order]:
+                hidden, memory = cell(word[None], (hidden, memory))
+                states.append(hidden[0])
+            close(found[row, :length, 3 * direction : 3 * direction + 3], torch.stack(states[::order]).detach().numpy())
+    assert not found[BATCH.numbers == 0].any()
+
+
 def test_recurrent_layers_start_as_in_keras():
     torch.manual_seed(0)
     layer = RecurrentEncoder(WordInputs(torch.zeros(1, 40), 0, 0), 30).layers[0]
@@ -278,6 +327,7 @@ def test_a_convolution_sees_its_neighbours_only():
         ),
         ({"labels": {"encoder": "centroid", "variant": "flat"}}, "labels.variant=flat means nothing with encoder=centroid"),
         ({"labels": {"refine": "graph"}}, "labels.refine=graph needs described labels"),
+        ({"labels": {"start": "prior"}, "decoder": "mlp"}, "labels.start=prior is for the biases of labels, which decoder=mlp"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(settings, message):

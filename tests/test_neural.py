@@ -101,8 +101,8 @@ def test_shuffled_words_change_scores_but_not_from_run_to_run(world):
     assert not np.allclose(plain.predict(world.test).dense(), shuffled.predict(world.test).dense())
     assert np.array_equal(shuffled.predict(world.test).dense(), shuffled.predict(world.test).dense())
     document = world.test[0]
-    numbers = shuffled._fitted.reader.numbers([document.text])[0]
-    assert sorted(numbers) == sorted(plain._fitted.reader.numbers([document.text])[0])
+    numbers = shuffled._fitted.reader.numbers([document])[0]
+    assert sorted(numbers) == sorted(plain._fitted.reader.numbers([document])[0])
     label = world.labels[0]
     explained = shuffled.explain(document, label)
     assert [document.text[span.start : span.end] for span in explained.spans] == tokenize(document.text)

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -22,7 +23,8 @@ from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
-from labelwise.network.training import Trainer, TrainingSettings, choose_device, prediction_batches
+from labelwise.network.network import LabelNetwork
+from labelwise.network.training import State, Trainer, TrainingSettings, choose_device, clip_by_last, prediction_batches
 from labelwise.registry import make_method
 from labelwise.settings import override
 
@@ -129,6 +131,80 @@ def test_a_running_mean_of_the_weights_is_what_is_kept(world, dev, monkeypatch):
     torch.testing.assert_close(model._fitted.network.token_encoder.layers[0].weight_ih_l0.detach(), mean)
 
 
+@pytest.mark.parametrize("dev", [True, False], ids=["best look", "last look"])
+def test_from_some_epoch_on_the_plain_mean_of_the_weights_at_each_look_is_what_is_kept(world, dev, monkeypatch):
+    looks = []
+    judge = Trainer._judge
+    monkeypatch.setattr(Trainer, "_judge", lambda self: (looks.append(self.weights[0].detach().clone()), judge(self))[1])
+    settings = ("training.average_from=2", "training.judge_steps=5", "training.epochs=4", "training.learning_rate=0.02")
+    model = method("attention-xml", *settings).fit(world.train, world.dev if dev else None)
+    last = max(place for place, look in enumerate(model.history) if look["best"] or not dev)
+    first = next(place for place, look in enumerate(model.history) if (look["epoch"], look["step"]) == (2, 12))
+    assert first < last
+    mean = torch.stack(looks[first : last + 1]).mean(0)
+    torch.testing.assert_close(model._fitted.network.token_encoder.layers[0].weight_ih_l0.detach(), mean)
+
+
+def test_before_that_epoch_the_weights_themselves_are_judged_and_kept(world):
+    plain, averaged = (
+        method("attention-xml", f"training.average_from={epochs}").fit(world.train, world.dev) for epochs in (0, 9)
+    )
+    assert np.array_equal(plain.predict(world.test).dense(), averaged.predict(world.test).dense())
+
+
+def test_looks_within_an_epoch_are_lines_of_the_history_and_change_no_step(world):
+    seldom, often = (
+        method("bigru-lwan", f"training.judge_steps={steps}", "training.patience=99").fit(world.train, world.dev)
+        for steps in (0, 5)
+    )
+    assert [(look["epoch"], look["step"]) for look in often.history] == [
+        (epoch, step) for epoch in (1, 2, 3) for step in (5, 10, 12)
+    ]
+    for place, epoch in enumerate(seldom.history):
+        looks = often.history[3 * place : 3 * place + 3]
+        assert epoch["dev"] == looks[-1]["dev"]
+        assert epoch["loss"] == pytest.approx(np.average([look["loss"] for look in looks], weights=[5, 5, 2]))
+
+
+def test_patience_counts_looks(world):
+    settings = ("training.judge_steps=1", "training.patience=4", "training.learning_rate=0.1", "training.epochs=99")
+    looks = method("cnn-lwan", *settings).fit(world.train, world.dev).history
+    assert [look["best"] for look in looks][-5:] == [True, False, False, False, False]
+    assert min(look["dev"]["loss"] for look in looks) == looks[-5]["dev"]["loss"]
+
+
+@given(st.lists(st.floats(-3, 1).map(lambda power: 10**power), min_size=6, max_size=20))
+@example([0.01] * 6 + [10.0] * 3)
+def test_gradients_are_clipped_by_the_longest_of_the_last_five(lengths):
+    queue, norms = deque([np.inf], maxlen=5), torch.tensor(State().norms)
+    direction = np.array([0.6, 0.0, -0.8])
+    for length in lengths:
+        gradients = [torch.tensor(length * part, dtype=torch.float32) for part in (direction[:1], direction[1:].reshape(2, 1))]
+        norms = clip_by_last(gradients, norms)
+        longest = max(queue)
+        queue.append(min(length, 2 * longest, 1))
+        clipped = torch.cat([gradient.flatten() for gradient in gradients]).numpy()
+        assert clipped == pytest.approx(direction * min(length, 5 * longest), rel=2e-3)
+
+
+def test_one_wild_gradient_is_tamed_in_training(world, monkeypatch):
+    loss, step, norms = LabelNetwork.loss, Trainer._step, []
+
+    def wild(self, *given, **more):
+        return loss(self, *given, **more) * (1e5 if len(norms) == 9 else 1)
+
+    def watched(self, rows):
+        found = step(self, rows)
+        norms.append(sum(float(weight.grad.square().sum()) for weight in self.weights if weight.grad is not None) ** 0.5)
+        return found
+
+    monkeypatch.setattr(LabelNetwork, "loss", wild)
+    monkeypatch.setattr(Trainer, "_step", watched)
+    method("attention-xml", "training.epochs=1").fit(world.train)
+    assert norms[9] == pytest.approx(5 * max(norms[4:9]), rel=1e-4)
+    assert max(norms[10:]) < norms[9]
+
+
 def test_steps_in_parts_are_the_same_steps(world):
     settings = ("encoder.dropout=0", "training.epochs=2")
     whole, parts = (method("bigru-lwan", *settings, f"training.accumulate={n}").fit(world.train) for n in (1, 3))
@@ -198,6 +274,45 @@ def test_a_kill_at_any_moment_and_resume_give_the_same_model_bit_for_bit(world, 
     assert not checkpoint.exists()
 
 
+@pytest.mark.parametrize("minutes", [0, 10], ids=["each step", "each epoch"])
+def test_looks_plain_means_and_gradient_norms_go_on_from_a_checkpoint_bit_for_bit(world, tmp_path, monkeypatch, minutes):
+    loss, left = LabelNetwork.loss, [17, 19, 5]  # steps and looks to each kill, the last one first
+
+    def often_wild(self, tokens, *given, **more):  # so that the norms before it matter
+        return loss(self, tokens, *given, **more) * (100 if tokens.lengths.sum() % 3 == 0 else 1)
+
+    def mortal(work):
+        def work_or_die(*given):
+            if left and left[-1] == 0:
+                left.pop()
+                raise KeyboardInterrupt
+            if left:
+                left[-1] -= 1
+            return work(*given)
+
+        return work_or_die
+
+    def fitted(work=None):
+        settings = ("training.judge_steps=5", "training.average_from=1", f"training.checkpoint_minutes={minutes}")
+        model = method("attention-xml", *settings)
+        model.work = work
+        return model.fit(world.train, world.dev)
+
+    monkeypatch.setattr(LabelNetwork, "loss", often_wild)
+    whole = fitted()
+    for name in ("_step", "_dev_scores"):
+        monkeypatch.setattr(Trainer, name, mortal(getattr(Trainer, name)))
+    while left:
+        with pytest.raises(KeyboardInterrupt):
+            fitted(tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").is_file()
+    resumed = fitted(tmp_path)
+    told = [[{**look, "documents_per_second": 0} for look in model.history] for model in (whole, resumed)]
+    assert told[0] == told[1]
+    for one, other in zip(*(model._fitted.network.parameters() for model in (whole, resumed)), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_resuming_with_other_settings_or_documents_is_refused_and_the_differences_are_named(world, tmp_path):
     model = method()
     model.work = tmp_path
@@ -224,8 +339,6 @@ def test_a_damaged_checkpoint_is_named(world, tmp_path):
 def test_a_loss_that_is_not_a_number_stops_training_names_the_batch_and_keeps_the_last_good_checkpoint(
     world, tmp_path, monkeypatch
 ):
-    from labelwise.network.network import LabelNetwork
-
     whole = LabelNetwork.loss
     steps = []
 
@@ -246,8 +359,6 @@ def test_a_loss_that_is_not_a_number_stops_training_names_the_batch_and_keeps_th
 
 
 def test_too_little_memory_says_what_to_lower(world, monkeypatch):
-    from labelwise.network.network import LabelNetwork
-
     def full(self, *given, **more):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB\nand a long story")
 
@@ -304,7 +415,9 @@ def test_prediction_takes_the_longest_first_in_batches_of_bounded_size(lengths, 
     assert all(len(one) == 1 or len(one) * lengths[one[0]] <= 2**16 for one in batches)
 
 
-@pytest.mark.parametrize("setting", ["encoder.cell=lstm", "attention=first", "decoder=mlp", "training.precision=bfloat16"])
+@pytest.mark.parametrize(
+    "setting", ["encoder.cell=lstm", "encoder.start=learned", "attention=first", "decoder=mlp", "training.precision=bfloat16"]
+)
 def test_other_parts_train_too(world, setting):
     model = method("bigru-lwan", setting, "training.learning_rate=0.01").fit(world.train, world.dev)
     assert model.history[-1]["loss"] < model.history[0]["loss"]

@@ -1,5 +1,6 @@
 """Options of the authors' code, against the transformers library: sections as segments, and the first state in every average."""
 
+from dataclasses import replace
 from itertools import chain, groupby
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from labelwise.corpus import Document
+from labelwise.corpus import Corpus, Document
 from labelwise.errors import BadSettings
 from labelwise.features.subwords import Subwords
 from labelwise.methods.base import load
@@ -25,6 +26,7 @@ SECTIONS, AVERAGE = "encoder.segmentation=sections", "average_first=true"
 WORDS = st.sampled_from([*tiny.WORDS.split(), "heronry", "unknown"])
 BREAKS = st.sampled_from([" ", " ", " ", "\n", "\n\n", "\n \n", "\n\n\t\n\n"])
 PAGES = st.lists(st.tuples(WORDS, BREAKS), min_size=1, max_size=40).map(lambda pairs: "".join(map("".join, pairs)).rstrip())
+GIVEN = st.lists(PAGES, max_size=4).map(tuple)
 PAGE = "owls hunt\n\n\ntwo grey herons stand in the deep dark lake\n \na duck\nswims\n\nagain\n\nand again"
 
 few_examples = settings(max_examples=25)
@@ -110,6 +112,33 @@ def test_the_largest_of_the_first_states_of_sections_is_judged_and_explained_by_
     check()
 
 
+def test_sections_that_a_document_comes_with_are_read_instead_and_shown_where_the_text_has_them(splits):
+    model, labels = fitted("bert-base-lwan", "bert", 3, SECTIONS)
+    query, weight, bias = (part[labels.column("owl")] for part in head(model))
+    label = labels[labels.column("owl")]
+
+    @few_examples
+    @given(st.lists(PAGES, min_size=1, max_size=4), st.sampled_from(["\n\n", " ", ""]), st.booleans())
+    def check(sections, between, cleaned):
+        text, read = between.join(sections), sections[:3]
+        rows = segments_of("bert", read, 8)
+        states = torch.cat([library_states(library("bert")[1], row) for row in rows])
+        parts = (states @ query).softmax(0) * (states @ weight)
+        split = [part.tolist() for part in parts.split([len(row) for row in rows])]
+        words = words_of("bert", text, read, 8, split)
+        if cleaned:  # nothing in the text looks like the sections
+            text, words = text.upper(), []
+        found = model.explain(Document("d", text, (), tuple(sections)), label)
+        assert_explained(found, torch.sigmoid(parts.sum() + bias).item(), words)
+
+    check()
+    documents = [Document(f"d{place}", "owls", (), tuple(sections_of(PAGE))) for place in range(2)]
+    assert np.allclose(model.predict(Corpus(documents, labels)).dense(), scores(model, [PAGE] * 2, labels), atol=1e-6)
+    trained = method("hier-sci-bert", "bert", SECTIONS)
+    whole, cut = (Corpus([replace(one, sections=own) for one in splits.train], labels) for own in ((), ("owls", "again")))
+    assert trained.fit(whole).history[-1]["loss"] != trained.fit(cut).history[-1]["loss"]
+
+
 @pytest.mark.parametrize("name", ["bert-base-lwan", "hier-sci-bert"])
 def test_documents_of_few_and_many_sections_are_scored_together_as_alone(name, tmp_path):
     model, labels = fitted(name, "bert", 4, SECTIONS)
@@ -124,22 +153,22 @@ def test_documents_of_few_and_many_sections_are_scored_together_as_alone(name, t
 @both_kinds
 def test_sections_without_a_word_are_skipped_and_those_without_a_sub_word_have_no_segment(kind):
     reader = fitted("bert-base-lwan", kind, 3, SECTIONS)[0]._fitted.reader
-    (found,) = reader.numbers(["\n\nowls\n \n\n\t\n\ntwo ducks\n\n\x00\n\nagain\n\n"])
+    (found,) = reader.numbers([Document("d", "\n\nowls\n \n\n\t\n\ntwo ducks\n\n\x00\n\nagain\n\n")])
     sections = ["owls", "two ducks", "\x00"] if kind == "roberta" else ["owls", "two ducks"]
     assert found.tolist() == list(chain(*segments_of(kind, sections, 8)))
-    for empty in ("", "\n\n \n\n\t\n", "\n"):
+    for empty in (Document("d", ""), Document("d", "\n\n \n\n\t\n"), Document("d", "owls", (), ("", " \n"))):
         assert reader.numbers([empty])[0].tolist() == [reader.subwords.first, reader.subwords.last]
         assert reader.parts(empty) == []
 
 
 @both_kinds
 @few_examples
-@given(st.lists(PAGES | st.just(""), min_size=1, max_size=4))
-def test_a_corpus_is_read_from_the_cache_as_texts_are_read(kind, texts):
+@given(st.lists(st.builds(Document, st.just("d"), PAGES | st.just(""), st.just(()), GIVEN), min_size=1, max_size=4))
+def test_a_corpus_is_read_from_the_cache_as_documents_are_read(kind, documents):
     reader = fitted("bert-base-lwan", kind, 3, SECTIONS)[0]._fitted.reader
     for _ in range(2):
-        cached = reader.corpus_numbers(texts, silent)
-        assert [row.tolist() for row in cached] == [row.tolist() for row in reader.numbers(texts)]
+        cached = reader.corpus_numbers(documents, silent)
+        assert [row.tolist() for row in cached] == [row.tolist() for row in reader.numbers(documents)]
 
 
 @both_kinds

@@ -1,15 +1,30 @@
-"""The paper's label-wise attention networks by name: which parts each of them has (SPEC 1.1, 1.2, 1.7 to 1.12)."""
+"""The paper's label-wise attention networks by name: which parts each of them has (SPEC 1.1, 1.2, 1.7 to 1.12, 2.4)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from labelwise.methods.base import ZeroShot
 from labelwise.methods.neural import Network
-from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings
+from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings, WordSettings
+from labelwise.network.training import TrainingSettings
 
 ELMO = "elmo_2x4096_512_2048cnn_2xhighway"  # the original model by its published name: a folder to be there
+AXML_WORDS = WordSettings(max_length=500, newlines=False)
+AXML_ENCODER = EncoderSettings(cell="lstm", start="learned", units=256, dropout=0.2, state_dropout=0.5, dropped="values")
+AXML_TRAINING = TrainingSettings(
+    batch=40,
+    eps=1e-8,
+    clip_value=0,
+    clip_queue=True,
+    epochs=30,
+    patience=51,
+    judge_steps=100,
+    average_from=10,
+    monitor="ndcg",
+    unseen="masked",
+)
 
 
 def _convolution() -> EncoderSettings:
@@ -56,6 +71,23 @@ class CnnLwan(Network):
 
     name: ClassVar[str] = "cnn-lwan"
     Settings: ClassVar[type] = CnnLwanSettings
+
+
+@dataclass(frozen=True)
+class AttentionXmlSettings(NetworkSettings):
+    """LSTM states, learned queries, one network that judges for all labels; sizes and training of its authors for EUR-Lex."""
+
+    decoder: Literal["auto", "dot", "tanh", "mlp"] = "mlp"
+    words: WordSettings = AXML_WORDS
+    encoder: EncoderSettings = AXML_ENCODER
+    training: TrainingSettings = AXML_TRAINING
+
+
+class AttentionXml(Network):
+    """Every label has a learned vector to read LSTM states with; one network judges what each has read (You et al. 2019)."""
+
+    name: ClassVar[str] = "attention-xml"
+    Settings: ClassVar[type] = AttentionXmlSettings
 
 
 @dataclass(frozen=True)

@@ -109,15 +109,15 @@ class Network:
         """Dense scores; labels that a flat network was not trained with score 0."""
         model, device = self._ready()
         vectors, columns = self._encode(corpus.labels, device)
-        texts = [document.text for document in corpus]
-        numbers = model.reader.numbers(texts)
+        documents = list(corpus)
+        numbers = model.reader.numbers(documents)
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
         transformer = isinstance(model.network.token_encoder, TransformerEncoder)
         tokens = CACHED if transformer and device.type == "cpu" else TOKENS
         for rows in prediction_batches(lengths, self.settings.training, tokens):
             with precision(self.settings.training, device, predicting=transformer), memory_advice(device, lengths[rows]):
-                context = model.reader.context([texts[row] for row in rows], device)
+                context = model.reader.context([documents[row] for row in rows], device)
                 logits = model.network(_tokens([numbers[row] for row in rows], device, context), labels=vectors)
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
         return Scores(scores, corpus.labels)
@@ -133,10 +133,9 @@ class Network:
         place = np.flatnonzero(columns == labels.column(label.id))
         if not len(place):
             return Explanation(label, 0.0, ())
-        numbers = model.reader.numbers([document.text])
-        tokens = _tokens(numbers, device, model.reader.context([document.text], device))
+        tokens = _tokens(model.reader.numbers([document]), device, model.reader.context([document], device))
         found = model.network.contributions(tokens, int(place[0]), vectors)
-        parts = model.reader.parts(document.text)
+        parts = model.reader.parts(document)
         spans = tuple(Span(part.start, part.end, sum(found.parts[at] for at in part.numbers)) for part in parts)
         return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
 
@@ -284,9 +283,9 @@ def _build(
 
 
 def _examples(corpus: Corpus, reader: Reader, device: torch.device, progress: Progress) -> Examples:
-    texts = [document.text for document in corpus]
-    numbers, context = reader.corpus_numbers(texts, progress), reader.corpus_context(texts, device, progress)
-    return Examples(numbers, corpus.gold(), [document.id for document in corpus], corpus.info.k, context)
+    documents = list(corpus)
+    numbers, context = reader.corpus_numbers(documents, progress), reader.corpus_context(documents, device, progress)
+    return Examples(numbers, corpus.gold(), [document.id for document in documents], corpus.info.k, context)
 
 
 def _digest(labels: LabelSet, *told: Any) -> str:

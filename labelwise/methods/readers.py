@@ -18,6 +18,7 @@ import torch
 from safetensors.numpy import load_file, save
 from torch import nn
 
+from labelwise.corpus import Document
 from labelwise.errors import BadModel, BadSettings
 from labelwise.features.cache import Blocks, arrays
 from labelwise.features.subwords import Subwords
@@ -49,19 +50,19 @@ class Reader(ABC):
     elmo: Elmo | None = None  # what knows words by their context
 
     @abstractmethod
-    def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """What a network reads of each text."""
+    def numbers(self, documents: Sequence[Document]) -> list[np.ndarray]:
+        """What a network reads of each document."""
 
-    def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
-        """The same for many texts that may come again."""
-        return self.numbers(texts)
+    def corpus_numbers(self, documents: Sequence[Document], progress: Progress) -> list[np.ndarray]:
+        """The same for many documents that may come again."""
+        return self.numbers(documents)
 
-    def context(self, texts: Sequence[str], device: torch.device) -> list[np.ndarray] | None:
-        """What ELMo, where there is one, makes of the words of each text."""
+    def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
+        """What ELMo, where there is one, makes of the words of each document."""
         return None
 
-    def corpus_context(self, texts: Sequence[str], device: torch.device, progress: Progress) -> np.ndarray | None:
-        """The same for all words of many texts, one text after the other."""
+    def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
+        """The same for all words of many documents, one document after the other."""
         return None
 
     @abstractmethod
@@ -69,8 +70,8 @@ class Reader(ABC):
         """Rows of the table for the first words of a name."""
 
     @abstractmethod
-    def parts(self, text: str) -> list[Part]:
-        """The words of a text, in its order, with the numbers that they were read as."""
+    def parts(self, document: Document) -> list[Part]:
+        """The words of a document's text, in its order, with the numbers that they were read as."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -91,34 +92,37 @@ class WordReader(Reader):
         """Read what `save` wrote."""
         return cls(WordVectors.load(folder), settings, seed, Elmo.load(folder / "elmo.safetensors") if elmo else None)
 
-    def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def numbers(self, documents: Sequence[Document]) -> list[np.ndarray]:
         """Words that are not known have one number."""
-        return [self.vectors.numbers(self._words(text)) for text in texts]
+        return [self.vectors.numbers(self._words(document.text)) for document in documents]
 
-    def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
+    def corpus_numbers(self, documents: Sequence[Document], progress: Progress) -> list[np.ndarray]:
         """The same, with a bar."""
-        return self.numbers(progress(texts, "read words", len(texts)))  # type: ignore[arg-type]
+        return self.numbers(progress(documents, "read words", len(documents)))  # type: ignore[arg-type]
 
-    def context(self, texts: Sequence[str], device: torch.device) -> list[np.ndarray] | None:
-        """(words, parts, projection) for each text, read as one sentence in original case."""
-        return None if self.elmo is None else self.elmo.to(device).vectors([self._words(text) for text in texts])
+    def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
+        """(words, parts, projection) for each document, read as one sentence in original case."""
+        if self.elmo is None:
+            return None
+        return self.elmo.to(device).vectors([self._words(document.text) for document in documents])
 
-    def corpus_context(self, texts: Sequence[str], device: torch.device, progress: Progress) -> np.ndarray | None:
+    def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
         """The same, through the cache: ELMo is not trained, so it reads a corpus once."""
         if self.elmo is None:
             return None
         digest = hashlib.sha256()
-        for text in texts:
-            digest.update((" ".join(self._words(text)) + "\t").encode("utf-8", "surrogatepass"))  # no word has a blank or a tab
+        for document in documents:  # no word has a blank or a tab
+            digest.update((" ".join(self._words(document.text)) + "\t").encode("utf-8", "surrogatepass"))
         key = [hashlib.sha256(self.elmo.content()).hexdigest(), digest.hexdigest()]
-        return arrays("elmo", key, lambda: {"context": self._blocks(texts, device, progress)})["context"]
+        return arrays("elmo", key, lambda: {"context": self._blocks(documents, device, progress)})["context"]
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Words as in the texts."""
         return self.vectors.numbers(label_words(name, limit))
 
-    def parts(self, text: str) -> list[Part]:
+    def parts(self, document: Document) -> list[Part]:
         """A number for each word."""
+        text = document.text
         spans = token_spans(text, newlines=self.settings.newlines)[: self.settings.max_length]
         found = [(spans[at], place) for place, at in enumerate(self._order(text, len(spans)))]
         return [Part(start, end, [place]) for (start, end), place in sorted(found)]
@@ -133,12 +137,12 @@ class WordReader(Reader):
         words = tokenize(text, newlines=self.settings.newlines)[: self.settings.max_length]
         return [words[at] for at in self._order(text, len(words))]
 
-    def _blocks(self, texts: Sequence[str], device: torch.device, progress: Progress) -> Blocks:
+    def _blocks(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> Blocks:
         assert self.elmo is not None
         elmo, block = self.elmo.to(device), []
-        for place, text in enumerate(progress(texts, "read words in context", len(texts)), start=1):
-            block.append(self._words(text))
-            if place == len(texts) or sum(map(len, block)) >= BLOCK:
+        for place, document in enumerate(progress(documents, "read words in context", len(documents)), start=1):
+            block.append(self._words(document.text))
+            if place == len(documents) or sum(map(len, block)) >= BLOCK:
                 yield np.concatenate(elmo.vectors(block))
                 block = []
 
@@ -176,14 +180,14 @@ class SubwordReader(Reader):
         table = load_file(folder / "names.safetensors")["table"]
         return cls(Subwords.load(folder / "encoder"), table, transformer, settings)
 
-    def numbers(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def numbers(self, documents: Sequence[Document]) -> list[np.ndarray]:
         """Sub-words with what begins and ends each segment."""
-        pieces = [self._pieces(text) for text in texts]
+        pieces = [self._pieces(document) for document in documents]
         return self._rows(pieces, self.subwords.numbers(list(chain.from_iterable(pieces)), self.limit))
 
-    def corpus_numbers(self, texts: Sequence[str], progress: Progress) -> list[np.ndarray]:
+    def corpus_numbers(self, documents: Sequence[Document], progress: Progress) -> list[np.ndarray]:
         """The same, through the cache: a corpus is cut into sub-words once."""
-        pieces = [self._pieces(text) for text in texts]
+        pieces = [self._pieces(document) for document in documents]
         flat, starts = self.subwords.corpus_numbers(list(chain.from_iterable(pieces)), self.limit, progress=progress)
         return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
 
@@ -191,25 +195,28 @@ class SubwordReader(Reader):
         """Sub-words of the name."""
         return self.subwords.numbers([name], limit)[0]
 
-    def parts(self, text: str) -> list[Part]:
-        """The sub-words of each word; what begins and ends a segment is no part of the text."""
+    def parts(self, document: Document) -> list[Part]:
+        """The sub-words of each word; what begins and ends a segment is no part of the text, nor is a section not in it."""
         found: dict[tuple[int, int], Part] = {}
         begin, done, inside = 0, 0, self.segment - 2
-        for number, piece in enumerate(self._pieces(text)):
-            begin = text.index(piece, begin)
+        for number, piece in enumerate(self._pieces(document)):
+            place = document.text.find(piece, begin)
             spans, words = self.subwords.spans(piece, self.limit), self.subwords.words(piece, self.limit)
-            for place, ((start, end), word) in enumerate(zip(spans, words, strict=True)):
-                at = done + place + 1 + 2 * (place // inside)
-                known = found.get((number, word), Part(begin + start, 0, []))
-                found[number, word] = Part(known.start, begin + end, [*known.numbers, at])
-            begin, done = begin + len(piece), done + len(spans) + 2 * -(-len(spans) // inside)
+            if place >= 0:
+                begin = place + len(piece)
+                for token, ((start, end), word) in enumerate(zip(spans, words, strict=True)):
+                    at = done + token + 1 + 2 * (token // inside)
+                    known = found.get((number, word), Part(place + start, 0, []))
+                    found[number, word] = Part(known.start, place + end, [*known.numbers, at])
+            done += len(spans) + 2 * -(-len(spans) // inside)
         return list(found.values())
 
-    def _pieces(self, text: str) -> list[str]:
+    def _pieces(self, document: Document) -> list[str]:
         """What segments are cut from: all of a text, or the first of its sections, one for each."""
         if not self.sections:
-            return [text]
-        return [section for section in _BLANK_LINES.split(text) if section.strip()][: self.segments]
+            return [document.text]
+        sections = document.sections or _BLANK_LINES.split(document.text)
+        return [section for section in sections if section.strip()][: self.segments]
 
     def _rows(self, pieces: Iterable[Sequence[str]], numbers: Iterable[np.ndarray]) -> list[np.ndarray]:
         """The segments of each document, from the sub-words of all pieces; where a document has none, one empty segment."""

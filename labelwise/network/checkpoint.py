@@ -52,7 +52,7 @@ def read_checkpoint(
     optimizer: torch.optim.Optimizer,
     state: State,
     fingerprint: Mapping[str, Any],
-    mean: Sequence[Tensor] = (),
+    mean: list[Tensor] | None = None,
 ) -> dict[str, Tensor] | None:
     """Put everything back to where a checkpoint was written, and give the best weights so far."""
     try:
@@ -69,15 +69,15 @@ def read_checkpoint(
         part, _, rest = name.partition(".")
         parts[part][rest] = tensor
     network.load_state_dict(parts["network"])
-    for place, tensor in enumerate(mean):
-        tensor.copy_(parts["mean"][str(place)])
+    device = next(network.parameters()).device
+    if mean is not None:
+        mean[:] = [parts["mean"][str(place)].to(device) for place in range(len(parts["mean"]))]
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts["adam"].items():
         number, _, kind = name.partition(".")
         moments.setdefault(int(number), {})[kind] = tensor
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     torch.set_rng_state(parts["random"]["cpu"])
-    device = next(network.parameters()).device
     if device.type == "cuda" and "cuda" in parts["random"]:
         torch.cuda.set_rng_state(parts["random"]["cuda"], device)
     elif device.type == "mps" and "mps" in parts["random"]:

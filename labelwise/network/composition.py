@@ -15,7 +15,7 @@ from labelwise.network.elmo import ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
 from labelwise.network.network import LabelNetwork
 from labelwise.network.reading import Attention, AverageWithFirst, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
-from labelwise.network.token_encoders import ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
+from labelwise.network.token_encoders import DROPOUTS, ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
 from labelwise.network.training import TrainingSettings
 from labelwise.network.transformer import TransformerEncoder, segment_length
 from labelwise.settings import Range
@@ -54,12 +54,18 @@ class EncoderSettings:
     """Recurrent layers in both directions, convolutions over neighbouring words, or a transformer over sub-words."""
     cell: Literal["gru", "lstm"] = "gru"
     """Kind of recurrent cell."""
+    start: Literal["zeros", "learned"] = "zeros"
+    """What recurrent layers start from at both ends of a document."""
     units: Annotated[int, Range(0, 10_000)] = 0
     """Units per direction, or filters; 0 is the paper's: 300 for learned labels, 100 for others, or what fits their vectors."""
     layers: Annotated[int, Range(1, 12)] = 1
     """Layers."""
     dropout: Annotated[float, Range(0.0, 0.99)] = 0.1
     """Share of channels dropped in training, of words, states and label vectors."""
+    state_dropout: Annotated[float, Range(-1.0, 0.99)] = -1.0
+    """The share for states, if it is another; below 0 it is the same."""
+    dropped: Literal["channels", "values"] = "channels"
+    """Drop channels of words and states as a whole, or value by value; those of transformers always as a whole."""
     word_dropout: Annotated[float, Range(0.0, 0.99)] = 0.0
     """Share of words dropped in training."""
     window: Annotated[int, Range(1, 99)] = 3
@@ -78,6 +84,11 @@ class EncoderSettings:
     """Lowest parts of a transformer that are not trained: 1 for its embeddings, 2 for the first layer too, and so on."""
     recompute: bool = False
     """Compute a transformer's layers again in the backward pass instead of keeping what they made: less memory, more time."""
+
+    @property
+    def dropout_of_states(self) -> float:
+        """The share of states that is dropped."""
+        return self.dropout if self.state_dropout < 0 else self.state_dropout
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,8 @@ class Parts:
         if self.learned and self.refine != "none":
             raise BadSettings(f"labels.refine={self.refine} needs described labels; choose labels.encoder=centroid, say")
         self.decoder = settings.decoder if settings.decoder != "auto" else "dot" if self.refine == "none" else "tanh"
+        if self.learned and self.decoder == "mlp" and given.start == "prior":
+            raise BadSettings("labels.start=prior is for the biases of labels, which decoder=mlp has not; drop one of them")
         self.attention = settings.attention if settings.attention != "auto" else "label" if self.learned else "projected"
         if self.attention == "first" and settings.encoder.segments > 1:
             raise BadSettings(
@@ -200,14 +213,15 @@ def build(
             model,
             segment,
             padding,
-            given.dropout,
+            given.dropout_of_states,
             frozen=given.frozen,
             recompute=given.recompute,
             sections=sections,
             firsts=sections and parts.attention == "segments",
         )
     if parts.learned:
-        encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=parts.attention not in ("first", "segments"))
+        reads, judges = parts.attention not in ("first", "segments"), parts.decoder != "mlp"  # each label in its own way
+        encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=reads, outputs=judges)
     else:
         encoder = DescribedLabels(
             sources,
@@ -241,10 +255,11 @@ def _over_words(
     """What encodes words by their vectors."""
     given, recurrent = settings.encoder, settings.encoder.kind == "recurrent"
     units = given.units or _units(parts, recurrent, label_width) // (2 if recurrent else 1)
-    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train, mix=mix)
+    dropout, drop = given.dropout_of_states, DROPOUTS[given.dropped]
+    inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train, mix=mix, drop=drop)
     if recurrent:
-        return RecurrentEncoder(inputs, units, layers=given.layers, dropout=given.dropout, cell=given.cell)
-    return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=given.dropout, window=given.window)
+        return RecurrentEncoder(inputs, units, layers=given.layers, dropout=dropout, cell=given.cell, start=given.start)
+    return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=dropout, window=given.window)
 
 
 def _units(parts: Parts, recurrent: bool, label_width: int) -> int:

@@ -43,22 +43,27 @@ class LabelEncoder(nn.Module, ABC):
 
 
 class LearnedLabels(LabelEncoder):
-    """Query, output and bias are parameters of each label (SPEC 1.1); where all labels read the same, there are no queries."""
+    """Query, output and bias are parameters of each label (SPEC 1.1).
 
-    def __init__(self, labels: int, width: int, *, queries: bool = True) -> None:
+    Where all labels read the same there are no queries, and where all judge the same neither outputs nor biases.
+    """
+
+    def __init__(self, labels: int, width: int, *, queries: bool = True, outputs: bool = True) -> None:
         super().__init__()
-        self.width, self.output_width = width if queries else 0, width
+        self.width, self.output_width = width if queries else 0, width if outputs else 0
         self.query = nn.Parameter(torch.empty(labels, self.width))
-        if queries:
-            nn.init.xavier_uniform_(self.query)
-        self.output = nn.Parameter(nn.init.xavier_uniform_(torch.empty(labels, width)))
-        self.bias = nn.Parameter(torch.zeros(labels))
+        self.output = nn.Parameter(torch.empty(labels, self.output_width))
+        for vectors in (self.query, self.output):
+            if vectors.numel():
+                nn.init.xavier_uniform_(vectors)
+        self.bias = nn.Parameter(torch.zeros(labels)) if outputs else None
         self.register_buffer("trained", torch.ones(labels, dtype=torch.bool))  # those left out of training are not scored
 
     trained: Tensor
 
     def start_at(self, counts: np.ndarray, documents: int) -> None:
         """Let biases start at the log-odds of each label's share of the training documents."""
+        assert self.bias is not None
         odds = (counts + 0.5) / (documents - counts + 0.5)
         with torch.no_grad():
             self.bias.copy_(torch.from_numpy(np.log(odds)))

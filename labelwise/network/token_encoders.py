@@ -1,11 +1,13 @@
 """Token encoders: words to states. Padding is never seen: states beyond a document's end are zero, whoever shares its batch.
 
-The layers, dropouts and first values are those of SPEC 1.0: channels are dropped as a whole, and so are words.
+The layers, dropouts and first values are those of SPEC 1.0: channels are dropped as a whole, and so are words. AttentionXML
+(SPEC 2.4) drops single values, and learns what its recurrent layers start from.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -17,6 +19,8 @@ from labelwise.network.transfer import send
 
 if TYPE_CHECKING:
     from labelwise.network.elmo import ScalarMix
+
+Dropout = Callable[[Tensor, float, bool], Tensor]  # states, the share to drop, whether this is training
 
 
 class Tokens(NamedTuple):
@@ -49,23 +53,41 @@ class TokenEncoder(nn.Module, ABC):
         """Record on a GPU what gains by it; nothing does here: recurrent layers are few and large kernels."""
 
 
+def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:
+    """Drop whole channels: one coin per document and channel, for all of its tokens."""
+    if not training or rate == 0:
+        return states
+    return states * functional.dropout(torch.ones_like(states[:, :1]), rate)
+
+
+DROPOUTS: dict[str, Dropout] = {"channels": spatial_dropout, "values": functional.dropout}
+
+
 class WordInputs(nn.Module):
     """Word vectors, frozen unless they are to be trained, with channels and words dropped in training (SPEC 1.0.1, 1.0.2).
 
-    With a mixture of ELMo's layers, a word in its context has that beside its vector (SPEC 1.2).
+    With a mixture of ELMo's layers, a word in its context has that beside its vector (SPEC 1.2). The encoder above drops states
+    in the same way.
     """
 
     vectors: Tensor
 
     def __init__(
-        self, vectors: Tensor, dropout: float, word_dropout: float, *, train: bool = False, mix: ScalarMix | None = None
+        self,
+        vectors: Tensor,
+        dropout: float,
+        word_dropout: float,
+        *,
+        train: bool = False,
+        mix: ScalarMix | None = None,
+        drop: Dropout = spatial_dropout,
     ) -> None:
         super().__init__()
         if train:
             self.vectors = nn.Parameter(vectors.clone())
         else:
             self.register_buffer("vectors", vectors, persistent=False)
-        self.dropout, self.word_dropout, self.mix = dropout, word_dropout, mix
+        self.dropout, self.word_dropout, self.mix, self.drop = dropout, word_dropout, mix, drop
         self.width = vectors.shape[1] + (0 if mix is None else mix.width)
 
     def forward(self, tokens: Tokens) -> Tensor:
@@ -73,7 +95,7 @@ class WordInputs(nn.Module):
         found = functional.embedding(tokens.numbers, self.vectors)
         if self.mix is not None:
             found = torch.cat([found, self.mix(tokens.context)], dim=-1)
-        found = spatial_dropout(found, self.dropout, self.training)
+        found = self.drop(found, self.dropout, self.training)
         if self.training and self.word_dropout > 0:
             found = found * functional.dropout(torch.ones_like(found[..., :1]), self.word_dropout)
         return found
@@ -83,15 +105,24 @@ class RecurrentEncoder(TokenEncoder):
     """Stacked bidirectional GRU or LSTM layers; each but the first adds its input to its output (SPEC 1.0.4)."""
 
     def __init__(
-        self, inputs: WordInputs, units: int, *, layers: int = 1, dropout: float = 0.1, cell: Literal["gru", "lstm"] = "gru"
+        self,
+        inputs: WordInputs,
+        units: int,
+        *,
+        layers: int = 1,
+        dropout: float = 0.1,
+        cell: Literal["gru", "lstm"] = "gru",
+        start: Literal["zeros", "learned"] = "zeros",
     ) -> None:
         super().__init__()
-        kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
+        kind, kept = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}[cell]  # and how many states a cell keeps
         self.inputs, self.width, self.dropout = inputs, 2 * units, dropout
         sizes = [inputs.width, *[2 * units] * (layers - 1)]
         self.layers = nn.ModuleList(kind(size, units, batch_first=True, bidirectional=True) for size in sizes)
         for layer in self.layers:
             _keras_start(layer)
+        learned = start == "learned"
+        self.starts = nn.ParameterList(torch.zeros(kept, 2, 1, units) for _ in sizes) if learned else None
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, 2 × units) states."""
@@ -99,10 +130,17 @@ class RecurrentEncoder(TokenEncoder):
         lengths = tokens.lengths.clamp(min=1)  # a document without words runs over one zero vector, which the mask hides
         for number, layer in enumerate(self.layers):
             packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-            found, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=states.shape[1])
-            found = found * mask
-            states = spatial_dropout(found + states if number else found, self.dropout, self.training)
+            found = layer(packed, self._start(number, len(states)))[0]
+            found = pad_packed_sequence(found, batch_first=True, total_length=states.shape[1])[0] * mask
+            states = self.inputs.drop(found + states if number else found, self.dropout, self.training)
         return states
+
+    def _start(self, layer: int, batch: int) -> Tensor | tuple[Tensor, ...] | None:
+        """What both directions of a layer start from, (2, batch, units) for each state that a cell keeps; None for zeros."""
+        if self.starts is None:
+            return None
+        kept = self.starts[layer].repeat(1, 1, batch, 1).unbind()
+        return kept if len(kept) > 1 else kept[0]
 
 
 class ConvolutionEncoder(TokenEncoder):
@@ -123,7 +161,7 @@ class ConvolutionEncoder(TokenEncoder):
         states = self.inputs(tokens) * mask
         for layer in self.layers:
             found = torch.tanh(layer(states.transpose(1, 2))).transpose(1, 2)
-            states = spatial_dropout(found, self.dropout, self.training) * mask
+            states = self.inputs.drop(found, self.dropout, self.training) * mask
         return states
 
 
@@ -131,13 +169,6 @@ def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
     """(batch, length), true where a padded batch is real, on its device."""
     places = torch.arange(padded.shape[1], device=padded.device)
     return places < send(lengths, padded.device)[:, None]
-
-
-def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:
-    """Drop whole channels: one coin per document and channel, for all of its tokens."""
-    if not training or rate == 0:
-        return states
-    return states * functional.dropout(torch.ones_like(states[:, :1]), rate)
 
 
 def _keras_start(layer: nn.Module) -> None:

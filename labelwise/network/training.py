@@ -1,5 +1,6 @@
 """The training loop: batches by length, Adam, early stopping on the development documents, checkpoints.
 
+A round of steps ends with a look at the development documents; it is an epoch, or a part of one where `judge_steps` says so.
 Everything that the next step depends on (parameters, Adam's moments, random state, place in the epoch) is in the checkpoint,
 and the order of batches follows from seed and epoch alone; so a run that was killed and resumed ends in the same model as one
 that was not, bit for bit on a CPU.
@@ -56,12 +57,18 @@ class TrainingSettings:
     """Adam's guard against division by nothing."""
     clip_value: Annotated[float, Range(0.0, 1e6)] = 5.0
     """Each component of the gradient is cut to this size; 0 for never."""
+    clip_queue: bool = False
+    """Scale the gradient down to 5 times the longest of the last five, none of which counts for more than 1 (AttentionXML)."""
     epochs: Annotated[int, Range(1, 10_000)] = 50
     """Most passes over the training documents; all of them without development documents."""
     patience: Annotated[int, Range(1, 10_000)] = 5
-    """Stop after so many epochs without a better result on the development documents, and go back to the best."""
+    """Stop after so many looks at the development documents without a better result, and go back to the best."""
+    judge_steps: Annotated[int, Range(0, 1_000_000)] = 0
+    """Look at the development documents after so many steps, and after each epoch; 0 for after each epoch only."""
     average: Annotated[float, Range(0.0, 0.9999)] = 0.0
     """Keep a running mean of the weights instead of the last ones: the share of the old mean after a step; 0 for no mean."""
+    average_from: Annotated[int, Range(0, 10_000)] = 0
+    """After so many epochs, keep the plain mean of the weights at each look at the development documents; 0 for never."""
     monitor: Literal["loss", "rp", "ndcg"] = "loss"
     """What is better on the development documents: lower loss, or higher RP or nDCG at the corpus's k."""
     unseen: Literal["negatives", "masked", "excluded"] = "negatives"
@@ -76,10 +83,11 @@ class TrainingSettings:
     """A checkpoint is written this often within an epoch, and after each epoch."""
 
 
-class Epoch(NamedTuple):
-    """What one epoch came to; a line of history.jsonl but for the speed, which no two runs share."""
+class Round(NamedTuple):
+    """What one round came to; a line of history.jsonl but for the speed, which no two runs share."""
 
     epoch: int
+    step: int  # of the epoch
     loss: float
     documents_per_second: float
     dev: dict[str, float]
@@ -92,11 +100,14 @@ class State:
 
     epoch: int = 0  # epochs that are complete
     step: int = 0  # batches of the running epoch that are done
-    total: float = 0.0  # loss of the running epoch, summed over documents
-    seconds: float = 0.0  # of the running epoch
-    elapsed: float = 0.0  # seconds of the epochs that are complete, their tests included
-    waited: int = 0  # epochs since the best one
+    documents: int = 0  # of the running round
+    total: float = 0.0  # loss of the running round, summed over documents
+    seconds: float = 0.0  # of the running round
+    elapsed: float = 0.0  # seconds of the rounds that are complete, their tests included
+    waited: int = 0  # rounds since the best one
     best: float = math.inf
+    averaged: int = 0  # rounds whose weights are in the plain mean
+    norms: list[float] = field(default_factory=lambda: [0.0] * 4 + [math.inf])  # of the last five gradients
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -124,7 +135,8 @@ class Trainer:
         self.weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
         self.state, self.budget = State(), budget or math.inf
         self.best: dict[str, Tensor] | None = None
-        self.mean = [weight.detach().clone() for weight in self.weights] if settings.average else []
+        self.mean = _copies(self.weights) if settings.average else []
+        self.steps = math.ceil(len(train) / settings.batch)  # of an epoch
         self.place = None if work is None else work / "checkpoint.safetensors"
         self.fingerprint = fingerprint or {}
         seen = torch.from_numpy(train.counts() > 0).to(device)
@@ -141,12 +153,14 @@ class Trainer:
         torch.manual_seed(self.seed)
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
+        self.norms, self.saved = torch.tensor(self.state.norms, device=self.device), time.monotonic()
         if self.settings.record and self.settings.accumulate == 1 and self.device.type == "cuda":
             self.network.token_encoder.record()
         while not self._done():
-            self._epoch()
+            self._round()
             self._judge()
-            self._save()
+            if self.state.step == 0 or self._due():
+                self._save()
         if self.best is not None:
             self.network.load_state_dict(self.best)
         elif self.mean:
@@ -155,28 +169,33 @@ class Trainer:
         return self.state.history
 
     def _done(self) -> bool:
-        """Whether epochs, patience or time are used up; the next epoch is taken to last as long as those before."""
+        """Whether epochs, patience or time are used up; the next round is taken to last as long as those before."""
         state, given = self.state, self.settings
-        next_end = state.elapsed * (1 + 1 / max(1, state.epoch)) if state.epoch else 0.0
+        next_end = state.elapsed * (1 + 1 / max(1, len(state.history)))
         impatient = self.dev is not None and state.waited >= given.patience
         return state.epoch >= given.epochs or impatient or next_end > 60 * self.budget
 
-    def _epoch(self) -> None:
-        """One pass over the training documents, from where the last checkpoint left it."""
-        state, begun = self.state, time.monotonic()
+    def _due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return (time.monotonic() - self.saved) / 60 >= self.settings.checkpoint_minutes
+
+    def _round(self) -> None:
+        """Steps up to the next look at the development documents, from where the last checkpoint left them."""
+        state, begun, size = self.state, time.monotonic(), self.settings.judge_steps or self.steps
         self.network.train()
         batches = bucketed(self.train.lengths, self.settings.batch, (self.seed, state.epoch), buckets=self.settings.buckets)
+        end = min(self.steps, (state.step // size + 1) * size)
         losses: list[Tensor] = []
-        for batch in self.progress(batches[state.step :], self._task(), len(batches) - state.step):
+        for batch in self.progress(batches[state.step : end], self._task(), end - state.step):
             losses.append(self._step(batch) * len(batch))
-            state.step += 1
-            due = (time.monotonic() - begun) / 60 >= self.settings.checkpoint_minutes
-            if len(losses) == CHECKED or due or state.step == len(batches):
+            state.step, state.documents = state.step + 1, state.documents + len(batch)
+            due = state.step < end and self._due()  # at the end it comes after the look: else that would be left out
+            if len(losses) == CHECKED or due or state.step == end:
                 self._check(losses, batches)
-                if due and state.step < len(batches):
-                    state.seconds += time.monotonic() - begun
-                    begun = time.monotonic()
-                    self._save()
+            if due:
+                state.seconds += time.monotonic() - begun
+                begun = time.monotonic()
+                self._save()
         state.seconds += time.monotonic() - begun
 
     def _step(self, batch: np.ndarray) -> Tensor:
@@ -191,21 +210,27 @@ class Trainer:
             total += loss.detach()
         if self.settings.clip_value:
             torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
-        each = math.ceil(len(self.train) / self.settings.batch)
-        done = self.state.epoch * each + self.state.step
+        if self.settings.clip_queue:
+            self.norms = clip_by_last([weight.grad for weight in self.weights if weight.grad is not None], self.norms)
+        done = self.state.epoch * self.steps + self.state.step
         for group in self.optimizer.param_groups:
-            group["lr"] = group["most"] * share_of_step(self.settings, done, self.settings.epochs * each)
+            group["lr"] = group["most"] * share_of_step(self.settings, done, self.settings.epochs * self.steps)
         self.optimizer.step()
-        if self.mean:  # faster in the first steps: the mean should not remember where the weights started
-            new = 1 - min(self.settings.average, (1 + done) / (10 + done))
-            with torch.no_grad():
-                torch._foreach_lerp_(self.mean, self.weights, new)
+        if self.settings.average and not self.state.averaged:
+            # Faster in the first steps: the mean should not remember where the weights started.
+            self._average(1 - min(self.settings.average, (1 + done) / (10 + done)))
         return total
+
+    @torch.no_grad()
+    def _average(self, share: float) -> None:
+        """Give the weights a share in their running mean."""
+        self.mean = self.mean or _copies(self.weights)
+        torch._foreach_lerp_(self.mean, self.weights, share)
 
     @contextmanager
     def _at_mean(self) -> Iterator[None]:
         """The running mean in the place of the weights, where there is one."""
-        kept = [weight.detach().clone() for weight in self.weights] if self.mean else []
+        kept = _copies(self.weights) if self.mean else []
         _copy(self.weights, self.mean)
         yield
         _copy(self.weights, kept)
@@ -230,8 +255,13 @@ class Trainer:
         losses.clear()
 
     def _judge(self) -> None:
-        """Close an epoch: look at the development documents, remember the best weights."""
-        state, begun = self.state, time.monotonic()
+        """Close a round: look at the development documents, remember the best weights."""
+        state, begun, epoch, step = self.state, time.monotonic(), self.state.epoch + 1, self.state.step
+        if step == self.steps:
+            state.epoch, state.step = epoch, 0
+        if self.settings.average_from and state.epoch >= self.settings.average_from:
+            state.averaged += 1
+            self._average(1 / state.averaged)
         with self._at_mean():
             dev = self._dev_scores() if self.dev is not None else {}
             badness = dev[self.settings.monitor] * (1 if self.settings.monitor == "loss" else -1) if dev else math.inf
@@ -239,11 +269,10 @@ class Trainer:
             if better:
                 self.best = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
         state.best, state.waited = (badness, 0) if better else (state.best, state.waited + 1)
-        speed = len(self.train) / max(state.seconds, 1e-9)
-        loss = state.total / max(1, len(self.train))
-        state.history.append(Epoch(state.epoch + 1, loss, round(speed, 1), dev, better)._asdict())
+        speed, loss = state.documents / max(state.seconds, 1e-9), state.total / state.documents
+        state.history.append(Round(epoch, step, loss, round(speed, 1), dev, better)._asdict())
         state.elapsed += state.seconds + time.monotonic() - begun
-        state.epoch, state.step, state.total, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+        state.documents, state.total, state.seconds = 0, 0.0, 0.0
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:
@@ -276,7 +305,8 @@ class Trainer:
         last = self.state.history[-1] if self.state.history else None
         shown = f" · loss {last['loss']:.5f} · {last['documents_per_second']:,.0f} documents/s" if last else ""
         shown += f" · dev {self.settings.monitor} {last['dev'][self.settings.monitor]:.5f}" if last and last["dev"] else ""
-        return f"epoch {self.state.epoch + 1} of at most {self.settings.epochs}{shown}"
+        within = f", from step {self.state.step:,} of {self.steps:,}" if self.state.step else ""
+        return f"epoch {self.state.epoch + 1} of at most {self.settings.epochs}{within}{shown}"
 
     def _save(self) -> None:
         """Write a checkpoint, unless the last step has spoilt the weights: then the one on disk is the last good one."""
@@ -285,12 +315,17 @@ class Trainer:
                 f"weights that are not finite after epoch {self.state.epoch}: lower training.learning_rate or set "
                 "training.precision=float32; the last good checkpoint is kept for --resume"
             )
+        self.state.norms, self.saved = self.norms.tolist(), time.monotonic()
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint, self.mean)
 
 
 def _columns(values: Tensor, wanted: Tensor | None) -> Tensor:
     return values if wanted is None else values[:, wanted]
+
+
+def _copies(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
 
 
 def _copy(into: list[Tensor], values: list[Tensor]) -> None:
@@ -311,6 +346,16 @@ def step_sizes(network: LabelNetwork, settings: TrainingSettings) -> list[dict[s
             rate = settings.layer_rate ** depths.get(weight, 0) if weight in encoder else settings.head_rate
             groups.setdefault(settings.learning_rate * rate, []).append(weight)
     return [{"params": weights, "lr": size, "most": size} for size, weights in groups.items()]
+
+
+def clip_by_last(gradients: list[Tensor], norms: Tensor) -> Tensor:
+    """Scale a gradient down to 5 times the largest of the last norms, and give these with its own in the place of the oldest.
+
+    A norm that enters is 1 at most, and at most twice the largest, so that one wild step does not open the gate (SPEC 2.4).
+    """
+    norm, largest = torch.stack(torch._foreach_norm(gradients)).norm(), norms.max()
+    torch._foreach_mul_(gradients, (5 * largest / (norm + 1e-6)).clamp(max=1))  # on the device: asking for a number would wait
+    return torch.cat([norms[1:], norm.minimum(2 * largest).clamp(max=1)[None]])
 
 
 def share_of_step(settings: TrainingSettings, done: int, total: int) -> float:

@@ -1,0 +1,277 @@
+"""Ensembles: weighted means of the scores of other models, with weights of their own for frequent, few and zero labels.
+
+Members are methods and recipes that are trained here, or folders of fitted models. Labels without a training document are
+scored by the members that can score such labels, and by no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from labelwise.corpus import Corpus, Document, count_labels
+from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
+from labelwise.jsonl import read_labels
+from labelwise.labels import Label, LabelSet
+from labelwise.methods import base
+from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
+from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Mix, Scale, make_pools, search, shares, warn
+from labelwise.progress import Progress, T, silent
+from labelwise.recipe import find_recipe, make_recipe_method
+from labelwise.registry import methods
+from labelwise.scores import Scores
+from labelwise.settings import Range
+from labelwise.storage import CHECKSUMS, read_json
+
+
+@dataclass(frozen=True)
+class GivenWeights:
+    """Weights that are not searched for: one for each member, in their order; they sum to 1."""
+
+    frequent: tuple[float, ...] = ()
+    """Weights for labels with more training documents than the corpus's threshold, one for each member."""
+    few: tuple[float, ...] = ()
+    """Weights for labels with one training document up to the threshold."""
+    zero: tuple[float, ...] = ()
+    """Weights for labels without a training document; those of members that cannot score such labels do not count."""
+
+
+@dataclass(frozen=True)
+class EnsembleSettings:
+    """Who belongs to an ensemble, and what each is worth."""
+
+    members: tuple[str, ...] = ("parabel", "lexical")
+    """Methods and recipes to train, or folders of models (`./parabel` for a folder that has the name of a method)."""
+    weights: Literal["search", "equal"] = "search"
+    """Weights that are not given are found on the development documents, or equal."""
+    given: GivenWeights = field(default_factory=GivenWeights)
+    self_contained: bool = False
+    """Save copies of members that are folders, not references to them."""
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 1
+    """Seed of the first member if it is trained here; that of the second is one more, and so on."""
+
+
+class Member(NamedTuple):
+    """A model, and the folder it came from with the digest of its checksums; no folder for one that was trained here."""
+
+    model: Method
+    folder: Path | None = None
+    digest: str = ""
+
+
+class Fitted(NamedTuple):
+    """All that fitting leaves behind."""
+
+    labels: LabelSet
+    groups: np.ndarray  # (labels,), the number of each label's group
+    members: list[Member]
+    mix: Mix
+
+
+class Ensemble(ZeroShot):
+    """The mean of its members' scores, weighted by label group; it scores new labels if a member does."""
+
+    name: ClassVar[str] = "ensemble"
+    Settings: ClassVar[type] = EnsembleSettings
+
+    def __init__(self, settings: EnsembleSettings = EnsembleSettings()) -> None:
+        self.settings = settings
+        self.work: Path | None = None  # where finished members are kept while training goes on
+        self._fitted: Fitted | None = None
+
+    def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
+        """Load or train the members, then find their weights on the development documents."""
+        show, given = progress or silent, self.settings
+        _check(given)
+        members = [_member(name, given.seed + number) for number, name in enumerate(given.members)]
+        for number, member in enumerate(members):
+            if member.folder is None:
+                told = _named(show, f"{member.model.name}, member {number + 1} of {len(members)}")
+                members[number] = Member(self._trained(number, member.model, train, dev, told))
+            elif not _zero_shot(member.model):
+                _name_unknown(member.folder, train.labels)
+        counts = count_labels(train)
+        groups = np.select([counts > train.info.few, counts > 0], [0, 1], ZERO).astype(np.int8)
+        mix = self._weigh([member.model for member in members], groups, train, dev, show)
+        self._fitted = Fitted(train.labels, groups, members, mix)
+        return self
+
+    def predict(self, corpus: Corpus) -> Scores:
+        """Weighted means; sparse if all members' scores are."""
+        model = self._ready()
+        heard = np.flatnonzero(model.mix.weights.any(axis=0))
+        several = [model.members[number].model.predict(corpus) for number in heard]
+        return model.mix.of(heard).apply(several, self._groups(corpus.labels))
+
+    def explain(self, document: Document, label: Label) -> Explanation:
+        """The weighted sum of what those members say that can explain."""
+        model, labels = self._ready(), self._ready().labels
+        if label.id not in labels:
+            labels = labels.extended([replace(label, parents=tuple(id for id in label.parents if id in labels))])
+        column = labels.column(label.id)
+        weights = model.mix.weights[self._groups(labels)[column]].tolist()
+        told = [
+            (weight, member.model.explain(document, label))
+            for weight, member in zip(weights, model.members, strict=True)
+            if weight and isinstance(member.model, Explains)
+        ]
+        if not told:
+            raise LabelwiseError(f"ensemble: no member that scores label {label.id!r} can explain it")
+        spoke: dict[tuple[int, int], float] = {}
+        for weight, explanation in told:
+            for start, end, value in explanation.spans:
+                spoke[start, end] = spoke.get((start, end), 0) + weight * value
+        score = float(self.predict(Corpus([document], labels)).dense()[0, column])
+        return Explanation(label, score, tuple(Span(*place, spoke[place]) for place in sorted(spoke)))
+
+    @property
+    def weights(self) -> dict[str, list[float]]:
+        """The weights of each group, in the order of the members."""
+        return dict(zip(GROUPS, self._ready().mix.weights.tolist(), strict=True))
+
+    def save(self, folder: Path, *, force: bool = False) -> None:
+        """Write weights and members: those trained here whole, others as references unless copies are wanted."""
+        model, home = self._ready(), Path(os.path.realpath(folder))
+        with base.model_folder(folder, self, model.labels, force=force) as draft:
+            stored = []
+            for number, member in enumerate(model.members):
+                if member.folder is None or self.settings.self_contained:
+                    member.model.save(draft / "members" / str(number))
+                    stored.append({"folder": f"members/{number}"})
+                else:
+                    stored.append({"folder": _reference(member.folder, home), "sha256": member.digest})
+            told = {"members": stored, "weights": self.weights, "scales": dict(zip(GROUPS, model.mix.scales, strict=True))}
+            (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+            np.savez(draft / "ensemble.npz", groups=model.groups)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read weights and members; a member that is missing or was changed is an error."""
+        saved = base.read_model(folder)
+        model, stored = cls(base.settings_from(EnsembleSettings, saved, folder)), read_json(folder / "ensemble.json")
+        weights = np.array([stored["weights"][group] for group in GROUPS])
+        mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS])
+        members = [_stored_member(folder, **reference) for reference in stored["members"]]
+        model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix)
+        return model
+
+    def _ready(self) -> Fitted:
+        fitted(self, None if self._fitted is None else self._fitted.labels)
+        assert self._fitted is not None
+        return self._fitted
+
+    def _groups(self, labels: LabelSet) -> np.ndarray:
+        """(labels,), the number of each label's group; labels that are new since fitting are zero labels."""
+        known, groups = self._ready().labels, self._ready().groups
+        if labels is known:
+            return groups
+        return np.array([groups[known.column(id)] if id in known else ZERO for id in labels.ids], dtype=np.int8)
+
+    def _trained(self, number: int, model: Method, train: Corpus, dev: Corpus | None, progress: Progress) -> Method:
+        """A fitted member; it is kept until all are done, under a name that tells settings and data."""
+        if self.work is None:
+            return model.fit(train, dev, progress=progress)
+        digest = hashlib.sha256()
+        for item in chain([model.settings], train.labels, train, [None], dev or ()):
+            digest.update(repr(item).encode())
+        kept = self.work / f"{number}-{model.name}-{digest.hexdigest()[:16]}"
+        if not (kept / "model.toml").is_file():
+            if isinstance(model, Resumable):
+                model.work = kept.with_suffix(".training")
+            model.fit(train, dev, progress=progress).save(kept)
+        return base.load(kept)
+
+    def _weigh(self, models: list[Method], groups: np.ndarray, train: Corpus, dev: Corpus | None, progress: Progress) -> Mix:
+        """Weights as they are given; the others equal, or found on the development documents."""
+        able = np.ones((len(GROUPS), len(models)), dtype=bool)
+        able[ZERO] = [_zero_shot(model) for model in models]
+        wanted = [getattr(self.settings.given, name) for name in GROUPS]
+        given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
+        if self.settings.weights == "search" and dev is not None and dev.gold().nnz:
+            pools = make_pools(models, groups, dev.with_labels(train.labels), train.info.k, progress)
+            return search(pools, groups, able, given, train.info.k, progress)
+        weights = np.stack([given.get(number, shares(own)) for number, own in enumerate(able)])
+        if self.settings.weights == "equal":
+            return Mix(weights, [SAME, SAME, SAME])
+        warn("no labels of development documents to find weights on: members weigh the same, and zero labels come last")
+        return Mix(weights, [SAME, SAME, LAST])
+
+
+def _check(settings: EnsembleSettings) -> None:
+    """Refuse settings that cannot make an ensemble, before anything is trained."""
+    size = len(settings.members)
+    if not size:
+        raise BadSettings("ensemble: members: there are none; name methods, recipes or model folders")
+    for group in GROUPS:
+        weights = getattr(settings.given, group)
+        if weights and len(weights) != size:
+            raise BadSettings(f"ensemble: given.{group}: {len(weights)} weights for {size} members; give one for each")
+        if weights and not (min(weights) >= 0 and abs(sum(weights) - 1) < 1e-6):
+            raise BadSettings(f"ensemble: given.{group}: weights must be 0 or more and sum to 1, not to {sum(weights):g}")
+
+
+def _zero_shot(model: Method) -> bool:
+    """Whether a model scores labels that it never saw; an ensemble does if a member does."""
+    if isinstance(model, Ensemble):
+        return any(_zero_shot(member.model) for member in model._ready().members)
+    return isinstance(model, ZeroShot)
+
+
+def _member(name: str, seed: int) -> Member:
+    """A model from its folder, or a method that is still to be trained."""
+    if name not in methods() and (Path(name) / "model.toml").is_file():
+        return _read_member(Path(name).resolve())
+    try:
+        return Member(make_recipe_method(replace(find_recipe(name), seed=seed), {}))
+    except UnknownName as error:
+        raise UnknownName(f"ensemble: member {name!r} is not a model folder, and {error}") from None
+
+
+def _read_member(folder: Path) -> Member:
+    return Member(base.load(folder), folder, _digest(folder))
+
+
+def _stored_member(home: Path, folder: str, sha256: str = "") -> Member:
+    """A member of a saved ensemble, from inside its folder or from where it was."""
+    place = Path(os.path.realpath(home / folder))
+    if not sha256:
+        return Member(base.load(place))
+    if not (place / CHECKSUMS).is_file():
+        raise BadModel(f"{home}: its member {place} is missing; put it back, or train the ensemble with self_contained=true")
+    if _digest(place) != sha256:
+        raise BadModel(f"{home}: its member {place} is another model than it was; put that back, or train the ensemble again")
+    return _read_member(place)
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest()
+
+
+def _reference(member: Path, home: Path) -> str:
+    """The path of a member, relative where the two folders are likely to be moved together."""
+    return Path(os.path.relpath(member, home)).as_posix() if member.is_relative_to(home.parent) else str(member)
+
+
+def _name_unknown(folder: Path, labels: LabelSet) -> None:
+    known = read_labels(folder / "labels.jsonl")
+    unknown = [id for id in labels.ids if id not in known]
+    if unknown:
+        first = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
+        warn(f"member {folder} does not know {len(unknown):,} of {len(labels):,} labels and scores them 0: {first}")
+
+
+def _named(progress: Progress, name: str) -> Progress:
+    """Progress that says whose it is."""
+
+    def show(items: Iterable[T], task: str, total: int | None = None) -> Iterator[T]:
+        return progress(items, f"{name}: {task}", total)
+
+    return show

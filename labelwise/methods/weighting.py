@@ -1,0 +1,214 @@
+"""What the members of an ensemble are worth: weights for each label group, and scales that bring the groups in line.
+
+Both are found by trying all of a short list on the development documents (docs/ensembles.md). Only labels that some member
+ranks high are looked at, so that a trial takes milliseconds and memory does not grow with the labels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import combinations_with_replacement
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from labelwise.corpus import Corpus
+from labelwise.methods.base import Method
+from labelwise.metrics import ndcg
+from labelwise.progress import Progress
+from labelwise.scores import Scores, at
+
+GROUPS = ("frequent", "few", "zero")
+ZERO = 2  # its number among the groups
+POINTS = 300  # weights tried for a group, at most
+DEPTH = 10  # times k: labels that each member proposes for a document
+BATCH = 1 << 23  # scores asked of a member at once
+
+
+class Scale(NamedTuple):
+    """A change of scores that keeps their order: their odds to a power, halved some times."""
+
+    power: float = 1.0
+    halvings: int = 0
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """The changed scores; 0 stays 0."""
+        with np.errstate(divide="ignore"):
+            against = (1 - scores.astype(np.float64)) / scores
+        return (1 / (1 + against**self.power * 2.0**self.halvings)).astype(np.float32)
+
+
+SAME, LAST = Scale(), Scale(halvings=64)
+SCALES = [Scale(power, halvings) for halvings in range(12, -13, -1) for power in (1.0, 2.0, 0.5)]  # cautious ones first
+
+
+class Mix(NamedTuple):
+    """Weights and scales."""
+
+    weights: np.ndarray  # (groups, members), rows sum to 1, or to 0 where no member has a say
+    scales: Sequence[Scale]  # of each group
+
+    def of(self, members: np.ndarray) -> Mix:
+        """The same for some of the members."""
+        return self._replace(weights=self.weights[:, members])
+
+    def apply(self, several: Sequence[Scores], groups: np.ndarray) -> Scores:
+        """The mean of the members' scores, weighted and scaled by the group of each label; sparse if all scores are."""
+        weights = self.weights.T[:, groups].astype(np.float32)  # (members, labels)
+        if not all(scores.sparse for scores in several):
+            total = _mean(weights, [scores.dense() for scores in several])
+            self._scale(total, groups)
+            return Scores(total, several[0].labels)
+        sparse = csr_array(
+            sum(csr_array(scores.values).multiply(own[None]) for own, scores in zip(weights, several, strict=True))
+        )
+        np.minimum(sparse.data, 1, out=sparse.data)
+        self._scale(sparse.data, groups[sparse.indices])
+        return Scores(sparse, several[0].labels)
+
+    def _scale(self, values: np.ndarray, groups: np.ndarray) -> None:
+        """Change scores in place; `groups` goes with their last axis."""
+        for number, scale in enumerate(self.scales):
+            if scale != SAME:
+                values[..., groups == number] = scale(values[..., groups == number])
+
+
+class Pool(NamedTuple):
+    """For each development document the labels of a group that may come first, and what every member makes of them."""
+
+    scores: np.ndarray  # (members, documents, labels), 0 where a document has fewer
+    hits: np.ndarray  # (documents, labels), whether the label is gold
+    gold: np.ndarray  # (documents,), gold labels of the group
+
+
+def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> list[Pool]:
+    """The pool of each group: labels that are among the best of some model.
+
+    Unlike in `evaluate`, zero labels that no document has are ranked too: what does not suffer from all of them does not
+    suffer from some, and nobody knows today which of them will be used.
+    """
+    size = max(256, BATCH // len(groups))
+    parts: list[list[Pool]] = [[] for _ in GROUPS]
+    for batch in progress(dev.batches(size), "score development documents", -(-len(dev) // size)):
+        several = [model.predict(batch) for model in models]
+        for number, part in enumerate(parts):
+            part.append(_pool(several, batch.gold(), groups == number, DEPTH * k))
+    return [_joined(part, axis=0) for part in parts]
+
+
+def search(
+    pools: list[Pool], groups: np.ndarray, able: np.ndarray, given: dict[int, np.ndarray], k: int, progress: Progress
+) -> Mix:
+    """Weights of highest nDCG@k in each group, then scales of highest nDCG@k over all labels.
+
+    `able` (groups, members) says who has a say on whom, `given` has the weights of groups that are not searched.
+    """
+    weights, scales = np.stack([shares(own) for own in able]), [SAME, SAME, LAST]
+    missing = [n for n, pool in enumerate(pools) if not pool.gold.any() and able[n].any() and (groups == n).any()]
+    if missing:
+        names = " or ".join(GROUPS[number] for number in missing)
+        last = ", and zero labels come after all others" if ZERO in missing else ""
+        warn(f"no development document has a {names} label: weights that are not given are those of all seen labels{last}")
+    for number, own in enumerate(able):
+        if number in given:
+            weights[number] = given[number]
+        elif number in missing:
+            shared = _best_weights(_joined(pools[:ZERO], axis=1), k, progress, "all") * own
+            weights[number] = shares(shared if shared.any() else own)
+        elif own.any():
+            pool = pools[number]._replace(scores=pools[number].scores[own])
+            weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
+    for number in (1, ZERO):
+        if pools[number].gold.any():
+            scales[number] = _best_scale(pools, weights, scales, number, k)
+    return Mix(weights, scales)
+
+
+def shares(weights: np.ndarray) -> np.ndarray:
+    """Weights that sum to 1, or to 0 if all are 0."""
+    return weights / (weights.sum() or 1)
+
+
+def warn(message: str) -> None:
+    """Tell the user of something that is not as it should be."""
+    warnings.warn(f"ensemble: {message}", stacklevel=4)
+
+
+def _pool(several: list[Scores], gold: csr_array, among: np.ndarray, depth: int) -> Pool:
+    columns = np.concatenate([scores.ranking(min(depth, among.sum()), among) for scores in several], axis=1)
+    columns.sort(axis=1)
+    columns[:, 1:][columns[:, 1:] == columns[:, :-1]] = -1  # proposed by several members
+    rows, places = np.nonzero(columns >= 0)
+    found = columns[rows, places]
+    scores = np.zeros((len(several), *columns.shape), dtype=np.float32)
+    for own, given in zip(scores, several, strict=True):
+        own[rows, places] = at(given.values, rows, found)
+    hits = np.zeros(columns.shape, dtype=bool)
+    hits[rows, places] = at(gold, rows, found)
+    return Pool(scores, hits, gold @ among.astype(np.int64))
+
+
+def _joined(pools: Sequence[Pool], axis: int) -> Pool:
+    """Pools of other documents one under the other (axis 0), or of other labels side by side (axis 1)."""
+    scores, hits, gold = zip(*pools, strict=True)
+    counts = np.concatenate(gold) if axis == 0 else np.sum(gold, axis=0)
+    return Pool(np.concatenate(scores, axis=axis + 1), np.concatenate(hits, axis=axis), counts)
+
+
+def _best_weights(pool: Pool, k: int, progress: Progress, task: str) -> np.ndarray:
+    """The best of all weights on the finest grid of at most POINTS points; of equally good ones, the most even."""
+    inside, members = pool.gold > 0, len(pool.scores)
+    scores, hits, gold = pool.scores[:, inside], pool.hits[inside], pool.gold[inside]
+    parts = next((n for n in (20, 10, 5, 4, 3, 2) if comb(n + members - 1, n) <= POINTS), 1)
+    choices = combinations_with_replacement(range(members), parts)
+    points = [np.ones(members) / members, *(np.bincount(chosen, minlength=members) / parts for chosen in choices)]
+    points.sort(key=lambda point: float(point @ point))
+
+    def quality(point: np.ndarray) -> float:
+        return _quality(_mean(point, scores), hits, gold, k)
+
+    return max(progress(points, f"weigh members for {task} labels", len(points)), key=quality)
+
+
+def _best_scale(pools: list[Pool], weights: np.ndarray, scales: list[Scale], number: int, k: int) -> Scale:
+    """The scale of a group under which its labels and those of the groups before it rank best; at a draw, what it has.
+
+    A scale keeps the order inside the group, so the first k of each group are all that can come among the first k.
+    """
+    gold = np.sum([pool.gold for pool in pools], axis=0)
+    inside = gold > 0
+    first = [
+        _first(_mean(own, pool.scores[:, inside]), pool.hits[inside], k)
+        for own, pool in zip(weights[: number + 1], pools, strict=False)
+    ]
+    before = [scale(values) for scale, (values, _) in zip(scales, first[:-1], strict=False)]
+    hits = np.concatenate([found for _, found in first], axis=1)
+
+    def quality(scale: Scale) -> float:
+        return _quality(np.concatenate([*before, scale(first[-1][0])], axis=1), hits, gold[inside], k)
+
+    return max([scales[number], *SCALES], key=quality)
+
+
+def _mean(weights: np.ndarray, several: Iterable[np.ndarray]) -> np.ndarray:
+    """The weighted mean; search and prediction add in the same order, so that they break ties alike."""
+    total = sum(own * scores for own, scores in zip(weights.astype(np.float32), several, strict=True))
+    return np.minimum(total, 1)  # rounding may have gone past it
+
+
+def _quality(values: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
+    """The mean nDCG@k; a label without a score is no hit."""
+    best, found = _first(values, hits, k)
+    return float(ndcg(found & (best > 0), gold, k).mean()) if len(gold) else 0.0
+
+
+def _first(values: np.ndarray, hits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(documents, k) the highest values, and whether they are hits; of equal values, hits come last."""
+    keys = (values.view(np.int32) << 1) | ~hits  # the bits of a float from 0 to 1 grow with its value
+    if k < keys.shape[1]:
+        keys = np.partition(keys, -k, axis=1)[:, -k:]
+    keys = np.sort(keys, axis=1)[:, ::-1]
+    return (keys >> 1).view(np.float32), (keys & 1) == 0
