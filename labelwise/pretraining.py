@@ -22,10 +22,11 @@ from torch.nn.functional import cross_entropy
 from labelwise.errors import BadCorpus, BadSettings, LabelwiseError
 from labelwise.features.subwords import Subwords
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
+from labelwise.network.devices import choose_device, precision
 from labelwise.network.masked_model import MaskedModel, learn_vocabulary, new_model, read_model, write_model
 from labelwise.network.masking import NO_TARGET, hide, pack, places
 from labelwise.network.playback import attention_kernels
-from labelwise.network.training import CHECKED, State, choose_device
+from labelwise.network.training import CHECKED, State
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
 from labelwise.storage import check_place, new_folder
@@ -233,9 +234,7 @@ class Pretrainer:
     def _loss(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Mean cross-entropy of the hidden tokens of (batch, length) rows."""
         shown, hidden, truth = hide(rows, self.marks, self.settings.hidden, generator)
-        asked = self.settings.precision
-        half = asked == "bfloat16" or (asked == "auto" and self.device.type == "cuda")
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+        with precision(self.settings.precision, self.device):
             states = self._states(shown, rows)
             # The product with the vocabulary is the largest of all, so only hidden places have it.
             scores = self.head(states.gather(1, hidden[:, :, None].expand(-1, -1, states.shape[2])))

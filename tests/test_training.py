@@ -23,8 +23,9 @@ from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
+from labelwise.network.devices import choose_device
 from labelwise.network.network import LabelNetwork
-from labelwise.network.training import State, Trainer, TrainingSettings, choose_device, clip_by_last, prediction_batches
+from labelwise.network.training import State, Trainer, TrainingSettings, clip_by_last, prediction_batches
 from labelwise.registry import make_method
 from labelwise.settings import override
 

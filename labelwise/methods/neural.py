@@ -32,11 +32,12 @@ from labelwise.methods.base import Explanation, Span, fitted, model_folder, read
 from labelwise.methods.readers import Reader, SubwordReader, WordReader
 from labelwise.network.batches import Examples, filled
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
+from labelwise.network.devices import choose_device, memory_advice, precision
 from labelwise.network.elmo import Elmo, ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.token_encoders import Tokens
-from labelwise.network.training import TOKENS, Trainer, choose_device, memory_advice, precision, prediction_batches
+from labelwise.network.training import TOKENS, Trainer, prediction_batches
 from labelwise.network.transformer import TransformerEncoder, describe_transformer, described_transformer, read_transformer
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
@@ -116,7 +117,10 @@ class Network:
         transformer = isinstance(model.network.token_encoder, TransformerEncoder)
         tokens = CACHED if transformer and device.type == "cpu" else TOKENS
         for rows in prediction_batches(lengths, self.settings.training, tokens):
-            with precision(self.settings.training, device, predicting=transformer), memory_advice(device, lengths[rows]):
+            with (
+                precision(self.settings.training.precision, device, predicting=transformer),
+                memory_advice(device, lengths[rows]),
+            ):
                 context = model.reader.context([documents[row] for row in rows], device)
                 logits = model.network(_tokens([numbers[row] for row in rows], device, context), labels=vectors)
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()

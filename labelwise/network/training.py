@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -22,10 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from labelwise.errors import BadSettings, LabelwiseError
+from labelwise.errors import LabelwiseError
 from labelwise.metrics import ndcg, r_precision
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
+from labelwise.network.devices import memory_advice, precision
 from labelwise.network.label_encoders import LearnedLabels
 from labelwise.network.network import LabelNetwork
 from labelwise.progress import Progress
@@ -77,7 +77,7 @@ class TrainingSettings:
     """Put documents of similar length into a batch, so that short ones do not pay for long ones."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto is bfloat16 on CUDA, and where a transformer predicts on a CPU that is made for it."""
-    record: bool = True
+    record: bool = False
     """Record a transformer's kernels on a GPU and play them back, which is faster; not where steps are cut into parts."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
     """A checkpoint is written this often within an epoch, and after each epoch."""
@@ -238,7 +238,7 @@ class Trainer:
     def _loss(self, examples: Examples, rows: np.ndarray) -> Tensor:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
-        with precision(self.settings, self.device):
+        with precision(self.settings.precision, self.device):
             return self.network.loss(tokens, _columns(targets, self.candidates), candidates=self.candidates)
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
@@ -285,7 +285,7 @@ class Trainer:
         for rows in prediction_batches(self.dev.lengths, self.settings):
             tokens, targets = self.dev.batch(rows)
             wanted = _columns(targets, self.scored)
-            with precision(self.settings, self.device), memory_advice(self.device, self.dev.lengths[rows]):
+            with precision(self.settings.precision, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 logits = self.network(tokens, labels=labels).float()
             among = _columns(logits, self.ranked)
             best = among.topk(min(k, among.shape[1]), dim=1).indices
@@ -366,21 +366,6 @@ def share_of_step(settings: TrainingSettings, done: int, total: int) -> float:
     return max(0.0, (total - done) / max(1.0, total - rise)) if settings.decay else 1.0
 
 
-def precision(settings: TrainingSettings, device: torch.device, *, predicting: bool = False) -> AbstractContextManager[None]:
-    """Where matrix products are made in the precision that the settings choose; `predicting` is said of transformers only."""
-    faster = device.type == "cuda" or (predicting and device.type == "cpu" and _cpu_is_faster_in_bfloat16())
-    if settings.precision == "bfloat16" or (settings.precision == "auto" and faster):
-        return torch.autocast(device.type, torch.bfloat16)
-    return nullcontext()
-
-
-@cache
-def _cpu_is_faster_in_bfloat16() -> bool:
-    """Whether the CPU multiplies in bfloat16 by itself; torch does not say so in public yet."""
-    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(ask() for ask in asked if ask is not None)
-
-
 def prediction_batches(lengths: np.ndarray, settings: TrainingSettings, tokens: int = TOKENS) -> list[np.ndarray]:
     """Rows in batches for prediction, longest first: larger than in training, but of a bounded number of tokens."""
     rows = np.argsort(-lengths, kind="stable")
@@ -390,26 +375,3 @@ def prediction_batches(lengths: np.ndarray, settings: TrainingSettings, tokens: 
         batches.append(rows[start : start + count])
         start += count
     return batches
-
-
-@contextmanager
-def memory_advice(device: torch.device, lengths: np.ndarray) -> Iterator[None]:
-    """Say what to lower when memory does not suffice."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise LabelwiseError(
-            f"out of memory on {device} with {len(lengths)} documents of up to {lengths.max()} tokens: lower training.batch, "
-            f"words.max_length or encoder.segments, or raise training.accumulate ({str(error).splitlines()[0]})"
-        ) from None
-
-
-def choose_device(name: str) -> torch.device:
-    """auto takes CUDA, then MPS, then the CPU; a device that is not there is an error."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    name = next(kind for kind in there if there[kind]) if name == "auto" else name
-    if not there.get(name.partition(":")[0], False):
-        known = ", ".join(kind for kind in there if there[kind])
-        raise BadSettings(f"device {name!r} is not to be had here (there is: {known}); use device=auto")
-    found = torch.device(name)
-    return found if found.type == "cpu" or found.index is not None else torch.device(name, 0)
