@@ -7,7 +7,7 @@ its inputs, so lengths are rounded up; shapes that come seldom are not recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -63,32 +63,34 @@ class Rounded(nn.Module):
 class Recordings:
     """Recorded forward and backward passes of a transformer in training, by shape.
 
-    They share their memory: a pass must be over, its gradients used up, before the next begins.
+    They share their memory: a pass must be over, its gradients used up, before the next begins. Rows without padding have a mask
+    too: without one, some versions of the library make their own while a recording runs, and one that no fast kernel takes.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.seen = model, Counter[tuple[int, ...]]()
-        self.recorded: dict[tuple[int, ...], nn.Module] = {}
+        self.model, self.seen = model, Counter[torch.Size]()
+        self.recorded: dict[torch.Size, nn.Module] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """What `Rounded` gives for numbers, or for numbers and mask."""
-        shape = (len(inputs), *inputs[0].shape)
+    def __call__(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
+        """What `Rounded` gives for them."""
+        assert mask is not None
+        shape = numbers.shape
         if shape not in self.recorded:
             self.seen[shape] += 1
             if self.seen[shape] < USUAL or len(self.recorded) == MOST:
-                found: Tensor = Rounded(self.model)(*inputs)
+                found: Tensor = Rounded(self.model)(numbers, mask)
                 return found
-            self.recorded[shape] = self._record(inputs)
-        played: Tensor = self.recorded[shape](*inputs)
+            self.recorded[shape] = self._record(numbers, mask)
+        played: Tensor = self.recorded[shape](numbers, mask)
         return played
 
-    def _record(self, inputs: Sequence[Tensor]) -> nn.Module:
+    def _record(self, numbers: Tensor, mask: Tensor) -> nn.Module:
         """Recording draws random numbers; the next step's are the same as without it."""
         state = torch.cuda.get_rng_state()
         with torch.autocast("cuda", enabled=False):
             made: nn.Module = torch.cuda.make_graphed_callables(  # type: ignore[assignment]
-                Rounded(self.model), tuple(x.clone() for x in inputs), allow_unused_input=True, pool=self.pool
+                Rounded(self.model), (numbers.clone(), mask.clone()), allow_unused_input=True, pool=self.pool
             )
         torch.cuda.set_rng_state(state)
         return made

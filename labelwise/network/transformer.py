@@ -130,7 +130,8 @@ class TransformerEncoder(TokenEncoder):
         real = mask_of(lengths, numbers)
         told = numbers.masked_fill(~real, self.padding) if vectors is None else vectors
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
-        mask = None if full else real[:, None, None] if self.plain else real.long()
+        played = self.recordings is not None and self.training
+        mask = None if full and not played else real[:, None, None] if self.plain else real.long()
         states = spatial_dropout(self._states(told, mask), self.dropout, self.training)
         return (states if full else states * real[..., None])[:, :longest]
 
@@ -139,8 +140,9 @@ class TransformerEncoder(TokenEncoder):
         numbers = not told.is_floating_point()
         # What is computed again would find the weights that are not rounded.
         if torch.is_autocast_enabled("cuda") and told.is_cuda and numbers and not self.recompute:
-            run = Rounded(self.model) if self.recordings is None or not self.training else self.recordings
-            return run(told) if mask is None else run(told, mask)
+            if self.recordings is not None and self.training:
+                return self.recordings(told, mask)
+            return Rounded(self.model)(told, mask)
         with attention_kernels(told.shape[1], mask is not None):
             what = {"input_ids" if numbers else "inputs_embeds": told}
             found: Tensor = self.model(**what, attention_mask=mask).last_hidden_state
