@@ -55,6 +55,8 @@ METHODS = {
     "clinical-bert": Entry("labelwise.methods.bert:ClinicalBert", "bert-base, trained further on hospital records"),
     "hier-sci-bert": Entry("labelwise.methods.bert:HierSciBert", "sci-bert over segments of long documents"),
     "bert-base-lwan": Entry("labelwise.methods.bert:BertLwan", "label-wise attention over BERT, labels learned"),
+    "read-and-learned": Entry("labelwise.methods.read:ReadAndLearned", "labels read by the documents' transformer, and learned"),
+    "bert-tree": Entry("labelwise.methods.bert:BertTree", "label-wise attention over BERT, on a tree of many labels"),
     "c-bert-base-lwan": Entry("labelwise.methods.bert:CBertLwan", "BERT, labels described by the words of their names"),
     "dc-bert-base-lwan": Entry("labelwise.methods.bert:DcBertLwan", "BERT, names refined by dense layers"),
     "dnc-bert-base-lwan": Entry("labelwise.methods.bert:DncBertLwan", "BERT, names and places in the hierarchy"),

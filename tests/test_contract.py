@@ -28,11 +28,15 @@ from labelwise.settings import explain, override
 
 NAMES = sorted(methods())
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*have no word with a vector", "ignore:no label has a parent", "ignore:ensemble. no "
+    "ignore:.*have no word with a vector",
+    "ignore:no label has a parent",
+    "ignore:ensemble. no ",
+    "ignore:tree.leaf=8 holds all 1 labels",
 )
 
 # Networks are made small: what is checked here does not depend on their size.
 SMALL = ("training.epochs=2", "words.width=16", "labels.nodes.walks=1", "labels.nodes.width=8")
+TREE = ("tree.use=always", "tree.leaf=8", "tree.top=4")
 
 
 @cache
@@ -46,11 +50,12 @@ def small(name: str) -> list[str]:
     settings = find(name, methods(), "method").load().Settings
     if "training" not in settings.__dataclass_fields__:
         return []
+    tree = TREE if "tree" in settings.__dataclass_fields__ else ()
     if settings().encoder.kind == "transformer":
         kind = "roberta" if "roberta" in name else "bert"
-        return [*SMALL, f"encoder.checkpoint={checkpoint(kind)}", "encoder.segment=32", "training.learning_rate=0.001"]
+        return [*SMALL, *tree, f"encoder.checkpoint={checkpoint(kind)}", "encoder.segment=32", "training.learning_rate=0.001"]
     elmo = [f"encoder.elmo={checkpoint('elmo')}"] if settings().encoder.elmo else []
-    return [*SMALL, f"encoder.units={16 if 'cnn' in name else 8}", *elmo]
+    return [*SMALL, *tree, f"encoder.units={16 if 'cnn' in name else 8}", *elmo]
 
 
 def make_small(name: str):

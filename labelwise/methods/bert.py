@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from labelwise.methods.base import ZeroShot
 from labelwise.methods.neural import Network
+from labelwise.methods.neural_tree import ClusterSettings, TreeMethod, TreeNetworkSettings
 from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings
 from labelwise.network.training import TrainingSettings
 
@@ -25,6 +26,10 @@ DC = LabelSettings(encoder="centroid", refine="dense")
 DNC = LabelSettings(encoder="concat", refine="dense")
 GC = LabelSettings(encoder="centroid", refine="graph")
 FINE_TUNING = TrainingSettings(batch=8, learning_rate=2e-5, clip_value=0, epochs=20, patience=2)
+
+FINE_TUNING_TREE = replace(FINE_TUNING, head_rate=10, monitor="ndcg", unseen="masked")
+PRIOR = LabelSettings(start="prior")  # a label is seen where its cluster is; from 0 a bias would need many such steps
+TOGETHER = ClusterSettings(use="always", stages="joint")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,23 @@ class HierSciBert(Network):
 
     name: ClassVar[str] = "hier-sci-bert"
     Settings: ClassVar[type] = HierSciBertSettings
+
+
+@dataclass(frozen=True)
+class BertTreeSettings(TreeNetworkSettings):
+    """BERT's states, learned labels and clusters that read all of them."""
+
+    encoder: EncoderSettings = BERT
+    labels: LabelSettings = PRIOR
+    training: TrainingSettings = FINE_TUNING_TREE
+    tree: ClusterSettings = TOGETHER
+
+
+class BertTree(TreeMethod):
+    """As bert-base-lwan on a label tree: clusters and labels read the same states, labels only below the best clusters."""
+
+    name: ClassVar[str] = "bert-tree"
+    Settings: ClassVar[type] = BertTreeSettings
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from labelwise.methods.base import ZeroShot
 from labelwise.methods.neural import Network
+from labelwise.methods.neural_tree import TreeMethod, TreeNetworkSettings
 from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings, WordSettings
 from labelwise.network.training import TrainingSettings
 
@@ -74,7 +75,7 @@ class CnnLwan(Network):
 
 
 @dataclass(frozen=True)
-class AttentionXmlSettings(NetworkSettings):
+class AttentionXmlSettings(TreeNetworkSettings):
     """LSTM states, learned queries, one network that judges for all labels; sizes and training of its authors for EUR-Lex."""
 
     decoder: Literal["auto", "dot", "tanh", "mlp"] = "mlp"
@@ -83,8 +84,11 @@ class AttentionXmlSettings(NetworkSettings):
     training: TrainingSettings = AXML_TRAINING
 
 
-class AttentionXml(Network):
-    """Every label has a learned vector to read LSTM states with; one network judges what each has read (You et al. 2019)."""
+class AttentionXml(TreeMethod):
+    """Every label has a learned vector to read LSTM states with; one network judges what each has read (You et al. 2019).
+
+    From 20,000 labels on they hang in a tree, and only those below the best clusters are scored.
+    """
 
     name: ClassVar[str] = "attention-xml"
     Settings: ClassVar[type] = AttentionXmlSettings

@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -28,14 +29,15 @@ from labelwise.features.node2vec import NodeEncoder, NodeSettings
 from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
-from labelwise.methods.readers import Reader, SubwordReader, WordReader
+from labelwise.methods.base import Explanation, SavedModel, Span, fitted, model_folder, read_model, settings_from
+from labelwise.methods.readers import Reader, SubwordReader, WordReader, label_text
 from labelwise.network.batches import Examples, filled
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.devices import choose_device, memory_advice, precision
 from labelwise.network.elmo import Elmo, ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
+from labelwise.network.read_labels import ReadLabels, Texts
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import TOKENS, Trainer, prediction_batches
 from labelwise.network.transformer import TransformerEncoder, describe_transformer, described_transformer, read_transformer
@@ -45,6 +47,10 @@ from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
 CACHED = 1536  # tokens of a batch whose states stay in a CPU's cache from one layer of a transformer to the next
+
+
+Build = Callable[[int], LabelNetwork]  # a network for so many labels
+Said = TypeVar("Said")
 
 
 class Fitted(NamedTuple):
@@ -82,16 +88,9 @@ class Network:
         if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
             raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
         torch.manual_seed(given.seed)
-        network = _build(given, reader, nodes, len(labels), transformer)
-        model, counts = Fitted(labels, reader, nodes, network), examples.counts()
-        if isinstance(network.label_encoder, DescribedLabels):
-            hidden = (counts == 0) & (given.training.unseen == "excluded")
-            network.label_encoder.describe(self._facts(model, labels, hidden, warn=True).to(device))
-        elif isinstance(network.label_encoder, LearnedLabels) and given.labels.start == "prior":
-            network.label_encoder.start_at(counts, len(train))
-        trainer = Trainer(
-            network,
-            given.training,
+        model = Fitted(labels, reader, nodes, self._network(train, partial(_build, given, reader, nodes, transformer), show))
+        self.history = self._train(
+            model,
             examples,
             checked,
             seed=given.seed,
@@ -101,18 +100,39 @@ class Network:
             fingerprint=self._fingerprint(labels, examples, checked),
             progress=show,
         )
-        self.history = trainer.run()
         self._fitted, self._encoded = model, None
         return self
+
+    def _network(self, train: Corpus, build: Build, progress: Progress) -> LabelNetwork:
+        """The network with its first weights."""
+        return build(len(train.labels))
+
+    def _train(self, model: Fitted, train: Examples, dev: Examples | None, **how: Any) -> list[dict[str, Any]]:
+        """Train the network; what it came to, round by round."""
+        given, network, counts = self.settings, model.network, train.counts()
+        if isinstance(network.label_encoder, DescribedLabels):
+            hidden = (counts == 0) & (given.training.unseen == "excluded")
+            network.label_encoder.describe(self._facts(model, model.labels, hidden, warn=True).to(how["device"]))
+        elif isinstance(network.label_encoder, ReadLabels):
+            network.label_encoder.describe(self._texts(model, model.labels).to(how["device"]))
+        elif isinstance(network.label_encoder, LearnedLabels) and given.labels.start == "prior":
+            network.label_encoder.start_at(counts, len(train))
+        return Trainer(network, given.training, train, dev, **how).run()
 
     @torch.no_grad()
     def predict(self, corpus: Corpus) -> Scores:
         """Dense scores; labels that a flat network was not trained with score 0."""
         model, device = self._ready()
         vectors, columns = self._encode(corpus.labels, device)
-        documents = list(corpus)
-        numbers = model.reader.numbers(documents)
         scores = np.zeros((len(corpus), len(corpus.labels)), dtype=np.float32)
+        for rows, logits in self._in_batches(corpus, lambda tokens: model.network(tokens, labels=vectors)):
+            scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
+        return Scores(scores, corpus.labels)
+
+    def _in_batches(self, corpus: Corpus, score: Callable[[Tokens], Said]) -> Iterator[tuple[np.ndarray, Said]]:
+        """Rows of documents, and what is said of them in the precision that is asked for."""
+        (model, device), documents = self._ready(), list(corpus)
+        numbers = model.reader.numbers(documents)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
         transformer = isinstance(model.network.token_encoder, TransformerEncoder)
         tokens = CACHED if transformer and device.type == "cpu" else TOKENS
@@ -122,9 +142,8 @@ class Network:
                 memory_advice(device, lengths[rows]),
             ):
                 context = model.reader.context([documents[row] for row in rows], device)
-                logits = model.network(_tokens([numbers[row] for row in rows], device, context), labels=vectors)
-            scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
-        return Scores(scores, corpus.labels)
+                said = score(_tokens([numbers[row] for row in rows], device, context))
+            yield rows, said
 
     def explain(self, document: Document, label: Label) -> Explanation:
         """Each token's attention times what the label makes of it."""
@@ -148,15 +167,18 @@ class Network:
         model = self._fitted
         with model_folder(folder, self, fitted(self, None if model is None else model.labels), force=force) as draft:
             assert model is not None
-            state = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
-            (draft / "network.safetensors").write_bytes(save(state))
-            if isinstance(model.network.token_encoder, TransformerEncoder):
-                describe_transformer(model.network.token_encoder.model, draft / "encoder")
-            model.reader.save(draft)
-            if model.nodes is not None:
-                (draft / "nodes.safetensors").write_bytes(_node_bytes(model.nodes))
-            lines = [{key: value for key, value in epoch.items() if key != "documents_per_second"} for epoch in self.history]
-            (draft / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            self._write(model, draft)
+
+    def _write(self, model: Fitted, draft: Path) -> None:
+        state = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
+        (draft / "network.safetensors").write_bytes(save(state))
+        if isinstance(model.network.token_encoder, TransformerEncoder):
+            describe_transformer(model.network.token_encoder.model, draft / "encoder")
+        model.reader.save(draft)
+        if model.nodes is not None:
+            (draft / "nodes.safetensors").write_bytes(_node_bytes(model.nodes))
+        lines = [{key: value for key, value in epoch.items() if key != "documents_per_second"} for epoch in self.history]
+        (draft / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -171,7 +193,7 @@ class Network:
         else:
             reader = WordReader.load(folder, given.words, given.seed, elmo=bool(given.encoder.elmo))
         nodes = _read_nodes(folder / "nodes.safetensors", given.labels.nodes) if "nodes" in Parts(given).sources else None
-        network = _build(given, reader, nodes, len(saved.labels), transformer)
+        network = model._saved_network(saved, partial(_build, given, reader, nodes, transformer))
         try:
             network.load_state_dict(load_file(folder / "network.safetensors"))
         except (RuntimeError, OSError, SafetensorError) as error:
@@ -179,6 +201,10 @@ class Network:
         model.history = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
         model._fitted = Fitted(saved.labels, reader, nodes, network)
         return model
+
+    def _saved_network(self, saved: SavedModel, build: Build) -> LabelNetwork:
+        """The network that was saved, before its weights are read."""
+        return build(len(saved.labels))
 
     def _prepare(self) -> torch.device:
         """The device to use; threads and determinism are the process's, so they are set before every use."""
@@ -249,6 +275,14 @@ class Network:
         parents = csr_array((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), shape=pairs.shape)
         return label_facts(sources, parents)
 
+    def _texts(self, model: Fitted, labels: LabelSet) -> Texts:
+        """What these labels say, and which of them were there in training."""
+        given, known = self.settings.labels, {id: row for row, id in enumerate(model.labels.ids)}
+        found = model.reader.short([label_text(label, labels, given.text) for label in labels], given.text_length)
+        lengths = torch.tensor([len(numbers) for numbers in found])
+        residuals = torch.tensor([known.get(id, -1) for id in labels.ids])
+        return Texts(filled(found, torch.device("cpu")).long(), lengths, residuals)
+
     def _encode(self, labels: LabelSet, device: torch.device) -> tuple[LabelVectors, np.ndarray]:
         """The vectors of the labels the network knows among these, and their columns; encoded once per label set."""
         if self._encoded is None or self._encoded[0] is not labels or self._encoded[1].query.device != device:
@@ -257,6 +291,10 @@ class Network:
             if isinstance(encoder, DescribedLabels):
                 encoder.describe(self._facts(model, labels, np.zeros(len(labels), dtype=bool)).to(device))
                 self._encoded = labels, encoder(), np.arange(len(labels))
+            elif isinstance(encoder, ReadLabels):
+                encoder.describe(self._texts(model, labels).to(device))
+                with precision(self.settings.training.precision, device, predicting=True):
+                    self._encoded = labels, encoder(), np.arange(len(labels))
             else:
                 assert isinstance(encoder, LearnedLabels)
                 trained = {model.labels.ids[place] for place in torch.nonzero(encoder.trained)[:, 0].tolist()}
@@ -278,7 +316,7 @@ class Network:
 
 
 def _build(
-    settings: NetworkSettings, reader: Reader, nodes: NodeEncoder | None, labels: int, transformer: torch.nn.Module | None
+    settings: NetworkSettings, reader: Reader, nodes: NodeEncoder | None, transformer: torch.nn.Module | None, labels: int
 ) -> LabelNetwork:
     padding = reader.subwords.padding if isinstance(reader, SubwordReader) else 0
     given = None if transformer is None else (transformer, padding)

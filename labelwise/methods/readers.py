@@ -24,12 +24,15 @@ from labelwise.features.cache import Blocks, arrays
 from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors, label_words
 from labelwise.features.words import token_spans, tokenize
+from labelwise.labels import Label, LabelSet
 from labelwise.network.composition import EncoderSettings, WordSettings
 from labelwise.network.elmo import Elmo
 from labelwise.network.transformer import segment_length
 from labelwise.progress import Progress
 
 BLOCK = 1 << 17  # words that ELMo reads before their vectors are written: 0.7 GB of the published model's
+
+SYNONYMS = 3  # of a label that are read
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
@@ -68,6 +71,10 @@ class Reader(ABC):
     @abstractmethod
     def name(self, name: str, limit: int) -> np.ndarray:
         """Rows of the table for the first words of a name."""
+
+    @abstractmethod
+    def short(self, texts: Sequence[str], longest: int) -> list[np.ndarray]:
+        """What a network reads of short texts, at least one number of each."""
 
     @abstractmethod
     def parts(self, document: Document) -> list[Part]:
@@ -119,6 +126,11 @@ class WordReader(Reader):
     def name(self, name: str, limit: int) -> np.ndarray:
         """Words as in the texts."""
         return self.vectors.numbers(label_words(name, limit))
+
+    def short(self, texts: Sequence[str], longest: int) -> list[np.ndarray]:
+        """Words as in names."""
+        found = (self.vectors.numbers(label_words(text, longest)) for text in texts)
+        return [numbers if len(numbers) else np.array([self.unknown], dtype=np.int32) for numbers in found]
 
     def parts(self, document: Document) -> list[Part]:
         """A number for each word."""
@@ -195,6 +207,10 @@ class SubwordReader(Reader):
         """Sub-words of the name."""
         return self.subwords.numbers([name], limit)[0]
 
+    def short(self, texts: Sequence[str], longest: int) -> list[np.ndarray]:
+        """One segment of each."""
+        return [self.subwords.segments(row, longest, 1) for row in self.subwords.numbers(texts, longest - 2)]
+
     def parts(self, document: Document) -> list[Part]:
         """The sub-words of each word; what begins and ends a segment is no part of the text, nor is a section not in it."""
         found: dict[tuple[int, int], Part] = {}
@@ -228,3 +244,14 @@ class SubwordReader(Reader):
         """Write the tokenizer and the vectors that names are made from."""
         self.subwords.save(folder / "encoder")
         (folder / "names.safetensors").write_bytes(save({"table": np.ascontiguousarray(self.table)}))
+
+
+def label_text(label: Label, labels: LabelSet, what: Sequence[str]) -> str:
+    """What is read of a label: of name, synonyms, parents' names and description those that are asked for, in that order."""
+    parts = {
+        "name": (label.name,),
+        "synonyms": label.synonyms[:SYNONYMS],
+        "parents": tuple(labels[labels.column(id)].name for id in label.parents),
+        "description": (label.description,) if label.description else (),
+    }
+    return "; ".join(part for name in what for part in parts[name])

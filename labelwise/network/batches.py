@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 from typing import Self
 
 import numpy as np
@@ -55,17 +56,34 @@ class Examples:
         """(labels,), documents of each label."""
         return np.bincount(self.gold.indices, minlength=self.labels)
 
+    def with_gold(self, gold: csr_array) -> Examples:
+        """The same documents with other labels, clusters say."""
+        found = copy(self)
+        found.gold, found.labels = gold, gold.shape[1]
+        return found
+
     def batch(self, rows: np.ndarray) -> tuple[Tokens, Tensor]:
         """Tokens and (batch, labels) targets of some documents; nothing in here waits for the device."""
+        device, gold = self._words.device, self.gold[rows].tocoo()
+        targets = torch.zeros(len(rows), self.labels, device=device)
+        targets[_sent(gold.row, device), _sent(gold.col, device)] = 1
+        return self.tokens(rows), targets
+
+    def numbers(self, rows: np.ndarray) -> Tensor:
+        """(batch, most), the numbers of the documents' labels, ascending, filled up with the number of labels there are."""
+        counts = np.diff(self.gold.indptr)[rows]
+        found = np.full((len(rows), max(1, int(counts.max(initial=0)))), self.labels)
+        found[np.arange(found.shape[1]) < counts[:, None]] = self.gold[rows].indices
+        return _sent(np.sort(found, axis=1), self._words.device)
+
+    def tokens(self, rows: np.ndarray) -> Tokens:
+        """Tokens of some documents."""
         device, lengths = self._words.device, self.lengths[rows]
         starts, sizes = _sent(self._starts[rows], device), _sent(lengths, device)
         places = torch.arange(max(1, int(lengths.max(initial=0))), device=device)
         real = places < sizes[:, None]
         numbers = torch.where(real, self._words[(starts[:, None] + places).clamp(max=len(self._words) - 1)], 0)
-        gold = self.gold[rows].tocoo()
-        targets = torch.zeros(len(rows), self.labels, device=device)
-        targets[_sent(gold.row, device), _sent(gold.col, device)] = 1
-        return Tokens(numbers.long(), torch.from_numpy(lengths), self._context(rows, device)), targets
+        return Tokens(numbers.long(), torch.from_numpy(lengths), self._context(rows, device))
 
     def _context(self, rows: np.ndarray, device: torch.device) -> Tensor | None:
         if self.context is None:

@@ -14,6 +14,7 @@ from labelwise.network.decoders import Decoder, DotDecoder, SharedDecoder, TanhD
 from labelwise.network.elmo import ScalarMix
 from labelwise.network.label_encoders import DescribedLabels, LabelEncoder, LearnedLabels, Merge, Refinement
 from labelwise.network.network import LabelNetwork
+from labelwise.network.read_labels import ReadLabels
 from labelwise.network.reading import Attention, AverageWithFirst, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
 from labelwise.network.token_encoders import DROPOUTS, ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
 from labelwise.network.training import TrainingSettings
@@ -95,8 +96,9 @@ class EncoderSettings:
 class LabelSettings:
     """How labels become vectors."""
 
-    encoder: Literal["learned", "centroid", "centroid_proj", "node2vec", "concat"] = "learned"
-    """Learned per label; the mean of the name's word vectors, also projected; node vectors of the hierarchy; or both."""
+    encoder: Literal["learned", "centroid", "centroid_proj", "node2vec", "concat", "read"] = "learned"
+    """Learned per label; the mean of the name's word vectors, also projected; node vectors of the hierarchy; or both of these;
+    or read as a text by the documents' encoder, and learned as well."""
     refine: Literal["none", "dense", "graph"] = "none"
     """Two more layers on each label alone (dense) or on its parents and children too (graph)."""
     variant: Literal["paper", "flat", "concat", "code2019"] = "paper"
@@ -107,6 +109,17 @@ class LabelSettings:
     """Drop components of label vectors in training."""
     max_words: Annotated[int, Range(1, 1000)] = 15
     """Words of a label's name that are read."""
+    text: tuple[Literal["name", "synonyms", "parents", "description"], ...] = ("name", "synonyms", "parents")
+    """What of a label is read where it is read as a text."""
+    text_length: Annotated[int, Range(3, 512)] = 32
+    """Tokens of such a text, those that begin and end it included."""
+    sharpness: Annotated[float, Range(0.1, 100.0, log=True)] = 1.0
+    """How sharply a label that is read looks at the words it is like, at first; training goes on from there."""
+    text_reads: Annotated[int, Range(0, 1_000_000)] = 0
+    """Labels whose texts are read in a step of training, those of its documents first; all others are as they were read last. 0
+    reads all that the step scores."""
+    text_only: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """Share of labels that go by their text alone in a step of training, so that new labels are scored well too."""
     nodes: NodeSettings = field(default_factory=NodeSettings)
 
 
@@ -154,6 +167,7 @@ class Parts:
         "centroid_proj": ("centroid",),
         "node2vec": ("nodes",),
         "concat": ("centroid", "nodes"),
+        "read": (),
     }
 
     merge: Merge
@@ -175,12 +189,15 @@ class Parts:
         if settings.encoder.elmo and settings.encoder.kind == "transformer":
             raise BadSettings("encoder.elmo stands beside word vectors, which encoder.kind=transformer has not; drop one of them")
         self.learned, self.projected = given.encoder == "learned", given.encoder == "centroid_proj"
-        if self.learned and self.refine != "none":
+        self.read = given.encoder == "read"
+        if (self.learned or self.read) and self.refine != "none":
             raise BadSettings(f"labels.refine={self.refine} needs described labels; choose labels.encoder=centroid, say")
         self.decoder = settings.decoder if settings.decoder != "auto" else "dot" if self.refine == "none" else "tanh"
         if self.learned and self.decoder == "mlp" and given.start == "prior":
             raise BadSettings("labels.start=prior is for the biases of labels, which decoder=mlp has not; drop one of them")
-        self.attention = settings.attention if settings.attention != "auto" else "label" if self.learned else "projected"
+        self.attention = settings.attention
+        if self.attention == "auto":
+            self.attention = "label" if self.learned or self.read else "projected"
         if self.attention == "first" and settings.encoder.segments > 1:
             raise BadSettings(
                 f"attention=first reads one of encoder.segments={settings.encoder.segments} only; attention=segments reads the "
@@ -222,6 +239,17 @@ def build(
     if parts.learned:
         reads, judges = parts.attention not in ("first", "segments"), parts.decoder != "mlp"  # each label in its own way
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=reads, outputs=judges)
+    elif parts.read:
+        read = settings.labels
+        encoder = ReadLabels(
+            labels,
+            tokens.width,
+            tokens.said,
+            tokens.say,
+            sharpness=read.sharpness,
+            dropout=read.text_only,
+            reads=read.text_reads,
+        )
     else:
         encoder = DescribedLabels(
             sources,
@@ -264,7 +292,7 @@ def _over_words(
 
 def _units(parts: Parts, recurrent: bool, label_width: int) -> int:
     """Components of a state where the settings leave them open: the paper's, or those of label vectors it is multiplied with."""
-    if parts.learned:
+    if parts.learned or parts.read:
         return 600 if recurrent else 200
     multiplied = parts.decoder == "dot" and parts.merge == "none" and not parts.projected
     return label_width if multiplied else 200

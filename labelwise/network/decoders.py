@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -16,9 +17,10 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from labelwise.network.attention import attend_loss
-from labelwise.network.label_encoders import LabelVectors, dense
+from labelwise.network.label_encoders import LabelVectors, LearnedLabels, dense
 from labelwise.network.reading import Attention, LabelAttention
 
+Pick = Callable[[slice], LabelVectors]  # some labels, or some candidates of each document
 Judge = Callable[[Tensor, LabelVectors], Tensor]  # (batch, labels, width) summaries, and their labels → (batch, labels) logits
 
 CHUNK = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # numbers of one chunk's widest tensor
@@ -31,26 +33,34 @@ class Decoder(nn.Module, ABC):
 
     def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
         """(batch, labels) logits."""
-        return self._in_chunks(self.judge, attention, states, states, labels, lengths)
+        return self._in_chunks(self.judge, attention, states, states, len(labels.query), labels.at, lengths)
+
+    def among(self, attention: Attention, states: Tensor, labels: LearnedLabels, candidates: Tensor, lengths: Tensor) -> Tensor:
+        """(batch, candidates) logits of each document's own candidates, which are numbers of labels."""
+        needed, places = torch.unique(candidates, return_inverse=True)
+        vectors = labels.rows(needed)
+
+        def pick(columns: slice) -> LabelVectors:
+            return vectors.spread(places[:, columns])
+
+        return self._in_chunks(self.judge, attention, states, states, candidates.shape[1], pick, lengths)
 
     def _in_chunks(
-        self, judge: Judge, attention: Attention, states: Tensor, values: Tensor, labels: LabelVectors, lengths: Tensor
+        self, judge: Judge, attention: Attention, states: Tensor, values: Tensor, count: int, pick: Pick, lengths: Tensor
     ) -> Tensor:
         """Logits from summaries of the values, some labels at a time."""
         keys = attention.keys(states)
-        step = max(1, CHUNK[states.device.type] // (len(states) * max(self.widest, states.shape[1])))
+        step = max(1, CHUNK[states.device.type] // (len(states) * max(self.widest, *states.shape[1:])))
 
-        def chunk(keys: Tensor, values: Tensor, query: Tensor, output: Tensor, bias: Tensor | None) -> Tensor:
-            return judge(attention.summaries(keys, values, query, lengths), LabelVectors(query, output, bias))
+        def chunk(columns: slice) -> Tensor:
+            labels = pick(columns)
+            return judge(attention.summaries(keys, values, labels.query, lengths), labels)
 
-        pieces = [states.new_zeros(len(states), 0)]
-        for start in range(0, len(labels.query), step):
-            parts = labels.at(slice(start, start + step))
-            if torch.is_grad_enabled() and step < len(labels.query):
-                pieces.append(checkpoint(chunk, keys, values, *parts, use_reentrant=False, preserve_rng_state=False))
-            else:
-                pieces.append(chunk(keys, values, *parts))
-        return torch.cat(pieces, dim=1)
+        run = chunk
+        if torch.is_grad_enabled() and step < count:
+            run = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+        pieces = [run(slice(start, start + step)) for start in range(0, count, step)]
+        return torch.cat([states.new_zeros(len(states), 0), *pieces], dim=1)
 
     @abstractmethod
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
@@ -64,6 +74,8 @@ class Decoder(nn.Module, ABC):
 
 class DotDecoder(Decoder):
     """Output vector times summary, plus a bias where the label has one (SPEC 1.1, 1.7)."""
+
+    widest = 0
 
     def forward(self, attention: Attention, states: Tensor, labels: LabelVectors, lengths: Tensor) -> Tensor:
         """(batch, labels) logits; no summary is made."""
@@ -93,7 +105,7 @@ class TanhDecoder(Decoder):
         if not attention.mixes:
             return super().forward(attention, states, labels, lengths)
         projected = functional.linear(states, self.project.weight)
-        return self._in_chunks(self._judge, attention, states, projected, labels, lengths)
+        return self._in_chunks(self._judge, attention, states, projected, len(labels.query), labels.at, lengths)
 
     def judge(self, summaries: Tensor, labels: LabelVectors) -> Tensor:
         """(batch, labels) logits from (batch, labels, width) summaries."""

@@ -6,7 +6,7 @@ Described labels hold no parameter per label, so labels added after training are
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional
+
+from labelwise.network.rows import Rows
 
 Refinement = Literal["none", "dense", "graph"]
 Merge = Literal["none", "dense", "deep"]
@@ -30,12 +32,28 @@ class LabelVectors(NamedTuple):
         """Those of some labels."""
         return LabelVectors(self.query[places], self.output[places], None if self.bias is None else self.bias[places])
 
+    def spread(self, places: Tensor) -> LabelVectors:
+        """Those of each document's own labels, (batch, candidates, …) each, from places (batch, candidates)."""
+        # Not by indexing, whose gradient is added up in an order that varies, on a CPU too.
+        query, output = functional.embedding(places, self.query), functional.embedding(places, self.output)
+        bias = None if self.bias is None else functional.embedding(places, self.bias[:, None])[..., 0]
+        return LabelVectors(query, output, bias)
+
 
 class LabelEncoder(nn.Module, ABC):
     """Labels to vectors."""
 
     width: int  # of queries
     output_width: int
+    unit = False  # whether it wants states of length 1
+
+    def refresh(self) -> None:
+        """Make anew what is kept from step to step; called before each epoch."""
+        return
+
+    def gentle(self) -> Iterable[Tensor]:
+        """Weights that take the small steps of the token encoder."""
+        return ()
 
     @abstractmethod
     def forward(self, candidates: Tensor | None = None) -> LabelVectors:
@@ -58,8 +76,13 @@ class LearnedLabels(LabelEncoder):
                 nn.init.xavier_uniform_(vectors)
         self.bias = nn.Parameter(torch.zeros(labels)) if outputs else None
         self.register_buffer("trained", torch.ones(labels, dtype=torch.bool))  # those left out of training are not scored
+        self.sparse = False  # whether a step needs a few labels only, and has gradients for these only
 
     trained: Tensor
+
+    def like(self, labels: int) -> LearnedLabels:
+        """The same for other labels, with first values of their own."""
+        return LearnedLabels(labels, max(self.width, self.output_width), queries=self.width > 0, outputs=self.output_width > 0)
 
     def start_at(self, counts: np.ndarray, documents: int) -> None:
         """Let biases start at the log-odds of each label's share of the training documents."""
@@ -72,6 +95,13 @@ class LearnedLabels(LabelEncoder):
         """The parameters themselves."""
         vectors = LabelVectors(self.query, self.output, self.bias)
         return vectors if candidates is None else vectors.at(candidates)
+
+    def rows(self, labels: Tensor) -> LabelVectors:
+        """The parameters of some labels, ascending and each once; with sparse gradients where these are wanted."""
+        tables = self.query, self.output, self.bias
+        if self.sparse:
+            return LabelVectors(*(None if x is None else Rows.apply(x, labels) for x in tables))  # type: ignore[arg-type, no-untyped-call]
+        return self(labels)
 
 
 class Facts(NamedTuple):

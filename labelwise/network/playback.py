@@ -28,7 +28,8 @@ OTHERS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend
 def good_length(longest: int, most: int) -> int:
     """The length to fill rows up to, at most `most`."""
     length = -(-longest // STEP) * STEP
-    return min(length + STEP if length % WHOLE == BAD else length, most)
+    # Up to 64, attention is so small a part that half as many tokens again would cost more than other kernels do.
+    return min(length + STEP if length % WHOLE == BAD and length > BAD else length, most)
 
 
 @contextmanager

@@ -40,10 +40,15 @@ class TokenEncoder(nn.Module, ABC):
     """Tokens to (batch, length, width) states, zero beyond the end of a document."""
 
     width: int
+    said: int  # components of what a short text says
 
     @abstractmethod
     def forward(self, tokens: Tokens) -> Tensor:
         """Encode a batch."""
+
+    @abstractmethod
+    def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, said), what short texts say, each as a whole; both inputs are on the device."""
 
     def levels(self) -> list[nn.Module]:
         """Parts by depth, lowest first, for step sizes of their own."""
@@ -101,7 +106,19 @@ class WordInputs(nn.Module):
         return found
 
 
-class RecurrentEncoder(TokenEncoder):
+class WordEncoder(TokenEncoder, ABC):
+    """What stands on word vectors; a short text says the mean of those of its words."""
+
+    def __init__(self, inputs: WordInputs) -> None:
+        super().__init__()
+        self.inputs, self.said = inputs, inputs.vectors.shape[1]
+
+    def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, said), the mean of the vectors."""
+        return mean_of(functional.embedding(numbers, self.inputs.vectors), lengths)
+
+
+class RecurrentEncoder(WordEncoder):
     """Stacked bidirectional GRU or LSTM layers; each but the first adds its input to its output (SPEC 1.0.4)."""
 
     def __init__(
@@ -114,9 +131,9 @@ class RecurrentEncoder(TokenEncoder):
         cell: Literal["gru", "lstm"] = "gru",
         start: Literal["zeros", "learned"] = "zeros",
     ) -> None:
-        super().__init__()
+        super().__init__(inputs)
         kind, kept = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}[cell]  # and how many states a cell keeps
-        self.inputs, self.width, self.dropout = inputs, 2 * units, dropout
+        self.width, self.dropout = 2 * units, dropout
         sizes = [inputs.width, *[2 * units] * (layers - 1)]
         self.layers = nn.ModuleList(kind(size, units, batch_first=True, bidirectional=True) for size in sizes)
         for layer in self.layers:
@@ -143,12 +160,12 @@ class RecurrentEncoder(TokenEncoder):
         return kept if len(kept) > 1 else kept[0]
 
 
-class ConvolutionEncoder(TokenEncoder):
+class ConvolutionEncoder(WordEncoder):
     """Convolutions over neighbouring words, with tanh (SPEC 1.0.5)."""
 
     def __init__(self, inputs: WordInputs, filters: int, *, layers: int = 1, dropout: float = 0.1, window: int = 3) -> None:
-        super().__init__()
-        self.inputs, self.width, self.dropout = inputs, filters, dropout
+        super().__init__(inputs)
+        self.width, self.dropout = filters, dropout
         sizes = [inputs.width, *[filters] * (layers - 1)]
         self.layers = nn.ModuleList(nn.Conv1d(size, filters, window, padding="same") for size in sizes)
         for layer in self.layers:
@@ -169,6 +186,12 @@ def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
     """(batch, length), true where a padded batch is real, on its device."""
     places = torch.arange(padded.shape[1], device=padded.device)
     return places < send(lengths, padded.device)[:, None]
+
+
+def mean_of(states: Tensor, lengths: Tensor) -> Tensor:
+    """(texts, width), the mean of the states of each text; lengths are on the device of the states."""
+    real = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
+    return (states.float() * real[..., None]).sum(1) / lengths[:, None].clamp(min=1)
 
 
 def _keras_start(layer: nn.Module) -> None:

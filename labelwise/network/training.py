@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from labelwise.network.checkpoint import read_checkpoint, write_checkpoint
 from labelwise.network.devices import memory_advice, precision
 from labelwise.network.label_encoders import LearnedLabels
 from labelwise.network.network import LabelNetwork
+from labelwise.network.rows import RowAdam, clippable
+from labelwise.network.transfer import send
 from labelwise.progress import Progress
 from labelwise.settings import Range
 
@@ -73,11 +75,13 @@ class TrainingSettings:
     """What is better on the development documents: lower loss, or higher RP or nDCG at the corpus's k."""
     unseen: Literal["negatives", "masked", "excluded"] = "negatives"
     """Labels without a training document: trained to say no, left out of the loss, or out of the graph of labels too."""
+    sampled: Annotated[int, Range(0, 1_000_000)] = 0
+    """Labels that a step scores: those of its documents, filled up with others drawn at random; 0 for all labels."""
     buckets: bool = True
     """Put documents of similar length into a batch, so that short ones do not pay for long ones."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; auto is bfloat16 on CUDA, and where a transformer predicts on a CPU that is made for it."""
-    record: bool = False
+    record: bool = True
     """Record a transformer's kernels on a GPU and play them back, which is faster; not where steps are cut into parts."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
     """A checkpoint is written this often within an epoch, and after each epoch."""
@@ -111,6 +115,15 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
+class Scored(NamedTuple):
+    """What a network says of some documents."""
+
+    ranked: Tensor  # (batch, candidates), by which they are ranked
+    wanted: Tensor  # (batch, candidates), 1 where right
+    loss: Tensor  # summed up
+    entries: int  # that are in the sum
+
+
 class Trainer:
     """Trains one network; `run` returns when it is done and leaves the best weights in the network."""
 
@@ -127,20 +140,22 @@ class Trainer:
         work: Path | None = None,
         fingerprint: dict[str, Any] | None = None,
         progress: Progress,
+        stage: str = "",
     ) -> None:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
         groups = step_sizes(network, settings)
-        self.optimizer = torch.optim.Adam(groups, eps=settings.eps, fused=device.type in ("cpu", "cuda"))
+        self.optimizer = RowAdam(groups, eps=settings.eps, fused=device.type in ("cpu", "cuda"))
         self.weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
         self.state, self.budget = State(), budget or math.inf
         self.best: dict[str, Tensor] | None = None
         self.mean = _copies(self.weights) if settings.average else []
         self.steps = math.ceil(len(train) / settings.batch)  # of an epoch
-        self.place = None if work is None else work / "checkpoint.safetensors"
-        self.fingerprint = fingerprint or {}
+        self.place = None if work is None else work / "-".join([*stage.split(), "checkpoint.safetensors"])
+        self.fingerprint, self.stage = fingerprint or {}, stage
         seen = torch.from_numpy(train.counts() > 0).to(device)
         self.candidates = None if settings.unseen == "negatives" else torch.nonzero(seen)[:, 0]  # labels in the loss
+        self.in_loss = np.flatnonzero(train.counts() + (settings.unseen == "negatives"))  # the same, on the host
         learned = isinstance(network.label_encoder, LearnedLabels)  # one that is not trained has nothing to say
         self.scored = self.candidates if learned or settings.unseen == "excluded" else None  # labels that dev is scored with
         used = train.counts() + (0 if dev is None else dev.counts()) > 0  # labels that nobody uses are scored, never ranked
@@ -159,7 +174,7 @@ class Trainer:
         while not self._done():
             self._round()
             self._judge()
-            if self.state.step == 0 or self._due():
+            if self.state.step == 0 or self._due() or self._done():
                 self._save()
         if self.best is not None:
             self.network.load_state_dict(self.best)
@@ -182,6 +197,8 @@ class Trainer:
     def _round(self) -> None:
         """Steps up to the next look at the development documents, from where the last checkpoint left them."""
         state, begun, size = self.state, time.monotonic(), self.settings.judge_steps or self.steps
+        if state.step == 0:
+            self._refresh()
         self.network.train()
         batches = bucketed(self.train.lengths, self.settings.batch, (self.seed, state.epoch), buckets=self.settings.buckets)
         end = min(self.steps, (state.step // size + 1) * size)
@@ -208,10 +225,12 @@ class Trainer:
                 with torch.autograd.set_multithreading_enabled(False):  # one device: handing over to a thread takes time
                     loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
+        gradients = clippable(self.weights)
         if self.settings.clip_value:
-            torch.nn.utils.clip_grad_value_(self.network.parameters(), self.settings.clip_value)
+            torch._foreach_clamp_min_(gradients, -self.settings.clip_value)
+            torch._foreach_clamp_max_(gradients, self.settings.clip_value)
         if self.settings.clip_queue:
-            self.norms = clip_by_last([weight.grad for weight in self.weights if weight.grad is not None], self.norms)
+            self.norms = clip_by_last(gradients, self.norms)
         done = self.state.epoch * self.steps + self.state.step
         for group in self.optimizer.param_groups:
             group["lr"] = group["most"] * share_of_step(self.settings, done, self.settings.epochs * self.steps)
@@ -238,8 +257,23 @@ class Trainer:
     def _loss(self, examples: Examples, rows: np.ndarray) -> Tensor:
         """Mean binary cross-entropy over documents and labels (SPEC 1.0.6)."""
         tokens, targets = examples.batch(rows)
+        candidates = self._drawn(rows) if self.settings.sampled else self.candidates
         with precision(self.settings.precision, self.device):
-            return self.network.loss(tokens, _columns(targets, self.candidates), candidates=self.candidates)
+            return self.network.loss(tokens, _columns(targets, candidates), candidates=candidates)
+
+    def _refresh(self) -> None:
+        """Let labels that are read be read anew, as in prediction."""
+        self.network.eval()
+        with precision(self.settings.precision, self.device):
+            self.network.label_encoder.refresh()
+
+    def _drawn(self, rows: np.ndarray) -> Tensor:
+        """The labels of these documents, and others; which ones follows from seed, epoch, step and documents alone."""
+        state, wanted = self.state, np.unique(self.train.gold[rows].indices)
+        others = np.setdiff1d(self.in_loss, wanted, assume_unique=True)
+        random = np.random.default_rng((self.seed, state.epoch, state.step, int(rows[0])))
+        count = min(len(others), max(0, self.settings.sampled - len(wanted)))
+        return send(torch.from_numpy(np.concatenate([wanted, random.choice(others, count, replace=False)])), self.device)
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
         """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""
@@ -280,20 +314,14 @@ class Trainer:
         assert self.dev is not None
         self.network.eval()
         total, entries, hits, gold, k = 0.0, 0, [], [], self.dev.k
-        labels = self.network.label_encoder(self.scored)
-        counted = self.candidates if self.scored is None else None  # columns of the loss among those that are scored
+        score = self._scoring(self.dev)
         for rows in prediction_batches(self.dev.lengths, self.settings):
-            tokens, targets = self.dev.batch(rows)
-            wanted = _columns(targets, self.scored)
             with precision(self.settings.precision, self.device), memory_advice(self.device, self.dev.lengths[rows]):
-                logits = self.network(tokens, labels=labels).float()
-            among = _columns(logits, self.ranked)
-            best = among.topk(min(k, among.shape[1]), dim=1).indices
-            hits.append(_columns(wanted, self.ranked).gather(1, best).cpu().numpy())
-            gold.append(targets.sum(1).long().cpu().numpy())
-            logits, wanted = _columns(logits, counted), _columns(wanted, counted)
-            total += float(binary_cross_entropy_with_logits(logits, wanted, reduction="sum"))
-            entries += wanted.numel()
+                scored = score(rows)
+            best = scored.ranked.topk(min(k, scored.ranked.shape[1]), dim=1).indices
+            hits.append(scored.wanted.gather(1, best).cpu().numpy())
+            gold.append(np.diff(self.dev.gold.indptr)[rows])
+            total, entries = total + float(scored.loss), entries + scored.entries
         found, count = np.concatenate(hits), np.concatenate(gold)
         some = count > 0  # measures are undefined for documents without a gold label
         ranked = {"rp": r_precision, "ndcg": ndcg} if some.any() else {}
@@ -301,12 +329,28 @@ class Trainer:
             name: float(measure(found[some], count[some], k).mean()) for name, measure in ranked.items()
         }
 
+    def _scoring(self, examples: Examples) -> Callable[[np.ndarray], Scored]:
+        """What scores some of the documents; labels are encoded once for all of them."""
+        labels = self.network.label_encoder(self.scored)
+        counted = self.candidates if self.scored is None else None  # columns of the loss among those that are scored
+
+        def score(rows: np.ndarray) -> Scored:
+            tokens, targets = examples.batch(rows)
+            wanted, logits = _columns(targets, self.scored), self.network(tokens, labels=labels).float()
+            ranked, among = _columns(logits, self.ranked), _columns(wanted, self.ranked)
+            logits, wanted = _columns(logits, counted), _columns(wanted, counted)
+            loss = binary_cross_entropy_with_logits(logits, wanted, reduction="sum")
+            return Scored(ranked, among, loss, wanted.numel())
+
+        return score
+
     def _task(self) -> str:
         last = self.state.history[-1] if self.state.history else None
         shown = f" · loss {last['loss']:.5f} · {last['documents_per_second']:,.0f} documents/s" if last else ""
         shown += f" · dev {self.settings.monitor} {last['dev'][self.settings.monitor]:.5f}" if last and last["dev"] else ""
+        stage = f"{self.stage}, " if self.stage else ""
         within = f", from step {self.state.step:,} of {self.steps:,}" if self.state.step else ""
-        return f"epoch {self.state.epoch + 1} of at most {self.settings.epochs}{within}{shown}"
+        return f"{stage}epoch {self.state.epoch + 1} of at most {self.settings.epochs}{within}{shown}"
 
     def _save(self) -> None:
         """Write a checkpoint, unless the last step has spoilt the weights: then the one on disk is the last good one."""
@@ -339,7 +383,7 @@ def step_sizes(network: LabelNetwork, settings: TrainingSettings) -> list[dict[s
     """The weights to train, in groups of one step size: deeper layers smaller ones, what stands on the token encoder its own."""
     levels = network.token_encoder.levels()
     depths = {weight: len(levels) - 1 - place for place, level in enumerate(levels) for weight in level.parameters()}
-    encoder = set(network.token_encoder.parameters())
+    encoder = {*network.token_encoder.parameters(), *network.label_encoder.gentle()}
     groups: dict[float, list[Tensor]] = {}
     for weight in network.parameters():
         if weight.requires_grad:

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from labelwise.errors import BadModel, BadSettings
 from labelwise.features.subwords import quiet
 from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length
-from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, spatial_dropout
+from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, mean_of, spatial_dropout
 from labelwise.network.transfer import send
 
 # Families whose attention is over all tokens: they take a mask as it is, (batch, 1, 1, length). From (batch, length) the library
@@ -49,7 +49,7 @@ class TransformerEncoder(TokenEncoder):
         self.model, self.segment, self.padding, self.dropout = model, segment, padding, dropout
         self.sections, self.firsts, self.recompute = sections, firsts, recompute
         config: Any = model.config
-        self.width = int(config.hidden_size)
+        self.width = self.said = int(config.hidden_size)
         self.recordings: Recordings | None = None
         self.plain = config.model_type in PLAIN and config._attn_implementation == "sdpa"
         for level in self.levels()[:frozen]:
@@ -62,6 +62,16 @@ class TransformerEncoder(TokenEncoder):
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) states."""
         return self._in_segments(tokens)
+
+    def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, width), the mean of the states of each short text."""
+        longest = numbers.shape[1]
+        if numbers.is_cuda:
+            numbers = pad(numbers, (0, good_length(longest, self.segment) - longest))
+        real = torch.arange(numbers.shape[1], device=numbers.device) < lengths[:, None]
+        mask = real[:, None, None] if self.plain else real.long()
+        # Launched one by one: texts are many, and a recording would need memory of its own until the backward pass is over.
+        return mean_of(self._states(numbers.masked_fill(~real, self.padding), mask, None), lengths)
 
     def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
         """A number that is made from the states of one document, and each token's part: the slope by its vector × the vector."""
@@ -132,16 +142,16 @@ class TransformerEncoder(TokenEncoder):
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
         played = self.recordings is not None and self.training
         mask = None if full and not played else real[:, None, None] if self.plain else real.long()
-        states = spatial_dropout(self._states(told, mask), self.dropout, self.training)
+        states = spatial_dropout(self._states(told, mask, self.recordings), self.dropout, self.training)
         return (states if full else states * real[..., None])[:, :longest]
 
-    def _states(self, told: Tensor, mask: Tensor | None) -> Tensor:
+    def _states(self, told: Tensor, mask: Tensor | None, recordings: Recordings | None) -> Tensor:
         """What the transformer makes of numbers or vectors."""
         numbers = not told.is_floating_point()
         # What is computed again would find the weights that are not rounded.
         if torch.is_autocast_enabled("cuda") and told.is_cuda and numbers and not self.recompute:
-            if self.recordings is not None and self.training:
-                return self.recordings(told, mask)
+            if recordings is not None and self.training:
+                return recordings(told, mask)
             return Rounded(self.model)(told, mask)
         with attention_kernels(told.shape[1], mask is not None):
             what = {"input_ids" if numbers else "inputs_embeds": told}

@@ -1,0 +1,172 @@
+"""Labels that are read and learned."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from toy import zoo
+from transformers import AutoModel, AutoTokenizer
+
+from labelwise.corpus import Corpus
+from labelwise.labels import Label
+from labelwise.methods.readers import label_text
+from labelwise.network.read_labels import SCALE, SHIFT, ReadLabels, Texts
+from labelwise.network.training import Trainer
+from labelwise.registry import make_method
+from labelwise.settings import override
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no word with a vector")
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return zoo()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny.bert(tmp_path_factory.mktemp("bert"))
+
+
+def make(folder, *more: str):
+    sets = [f"encoder.checkpoint={folder}", "encoder.segment=32", "encoder.dropout=0.0", "training.epochs=1", *more]
+    return make_method("read-and-learned", override({}, sets))
+
+
+def fitted(folder, splits, *more: str):
+    return make(folder, *more).fit(splits.train, splits.dev)
+
+
+def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, splits):
+    scores = fitted(folder, splits, "training.learning_rate=1e-6", "training.head_rate=0.001").predict(splits.test).dense()
+    model, cut = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+    def states(text: str, longest: int) -> torch.Tensor:
+        with torch.no_grad():
+            return model(**cut(text, truncation=True, max_length=longest, return_tensors="pt")).last_hidden_state[0]
+
+    def unit(vectors: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(vectors, dim=-1)
+
+    what = ("name", "synonyms", "parents")
+    read = torch.stack([unit(states(label_text(label, splits.labels, what), 32).mean(0)) for label in splits.labels])
+    for document, found in zip(splits.test, scores, strict=True):
+        seen = unit(states(document.text, 32))
+        attention = (seen @ read.T).softmax(0)  # (tokens, labels)
+        expected = torch.sigmoid(SCALE * (attention * (seen @ read.T)).sum(0) + SHIFT)
+        np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
+def test_a_text_has_what_is_asked_for_in_that_order(splits):
+    labels = splits.labels.extended([Label("new", "a new bird", (splits.labels.ids[0],), ("s", "t", "u", "v"), "said of it")])
+    parent = splits.labels[0].name
+    assert label_text(labels[-1], labels, ("name",)) == "a new bird"
+    assert label_text(labels[-1], labels, ("parents", "synonyms", "description")) == f"{parent}; s; t; u; said of it"
+
+
+def said(numbers: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return numbers.float()[:, :4]
+
+
+def encoder(dropout: float = 0.0) -> ReadLabels:
+    torch.manual_seed(1)
+    made = ReadLabels(5, 4, 4, said, dropout=dropout)
+    for table in (made.query, made.output, made.bias):
+        torch.nn.init.normal_(table)
+    made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.full((6,), 4), torch.tensor([4, 3, 2, 1, 0, -1])))
+    return made
+
+
+def test_a_label_is_what_it_says_plus_its_own_residual():
+    made = encoder()
+    read = torch.nn.functional.normalize(made.texts.numbers.float(), dim=-1)
+    found = made()
+    torch.testing.assert_close(found.query[:5], read[:5] + made.query.flip(0))
+    torch.testing.assert_close(found.output[:5], SCALE * (read[:5] + made.output.flip(0)))
+    torch.testing.assert_close(found.bias[:5], SHIFT + made.bias.flip(0))
+    torch.testing.assert_close(found.query[5], read[5])
+    assert found.bias[5].item() == SHIFT
+
+
+def test_some_labels_have_the_vectors_that_they_have_among_all():
+    made, places = encoder(), torch.tensor([5, 0, 3])
+    for some, every in zip(made(places), made(), strict=True):
+        torch.testing.assert_close(some, every[places])
+
+
+def test_residuals_are_dropped_in_training_only_and_as_a_whole():
+    made = encoder(dropout=0.5)
+    bare = torch.nn.functional.normalize(made.texts.numbers.float(), dim=-1)
+    dropped = torch.stack([(made().query - bare).abs().sum(-1) == 0 for _ in range(200)]).float().mean(0)
+    assert dropped[5] == 1
+    assert ((dropped[:5] > 0.35) & (dropped[:5] < 0.65)).all()
+    made.eval()
+    assert ((made().query - bare).abs().sum(-1)[:5] > 0).all()
+
+
+def test_a_step_reads_some_labels_and_takes_the_others_as_they_were_read_last():
+    made = ReadLabels(6, 4, 4, said, reads=2)
+    made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.full((6,), 4), torch.arange(6)))
+    made.refresh()
+    before, changed = made().query.detach(), made.texts.numbers.flip(1)
+    made.describe(made.texts._replace(numbers=changed))  # as if the encoder had learned
+    places = torch.tensor([5, 0, 3])
+    after = torch.nn.functional.normalize(changed.float(), dim=-1)
+    torch.testing.assert_close(made(places).query, torch.cat([after[places[:2]], before[3:4]]))
+    torch.testing.assert_close(made.said, torch.stack([after[0], *before[1:5], after[5]]))
+
+
+def test_labels_that_training_never_saw_keep_no_residual_and_others_get_one(folder, splits):
+    model = fitted(folder, splits, "training.learning_rate=0.01")
+    found = model._fitted.network.label_encoder
+    seen = torch.from_numpy(splits.train.gold().sum(0) > 0)
+    moved = found.output.abs().sum(1) > 0
+    assert torch.equal(moved, seen)
+    assert not seen.all()
+
+
+def test_a_label_added_after_training_is_scored_as_one_of_its_text(folder, splits):
+    model = fitted(folder, splits)
+    unseen = next(label for label, count in zip(splits.labels, splits.train.gold().sum(0), strict=True) if not count)
+    new = Label("new", unseen.name, unseen.parents, unseen.synonyms)
+    extended = splits.labels.extended([new])
+    scores = model.predict(Corpus(list(splits.test), extended, splits.test.info)).dense()
+    np.testing.assert_allclose(scores[:, -1], scores[:, extended.column(unseen.id)], rtol=1e-5)
+
+
+def trainer(folder, splits, monkeypatch, *more: str) -> Trainer:
+    found: list[Trainer] = []
+    monkeypatch.setattr(Trainer, "run", lambda self: found.append(self) or [])
+    make(folder, *more).fit(splits.train, splits.dev)
+    return found[0]
+
+
+def test_a_step_scores_the_labels_of_its_documents_and_as_many_others_as_asked_for(folder, splits, monkeypatch):
+    made, gold = trainer(folder, splits, monkeypatch, "training.sampled=4"), splits.train.gold()
+    seen = np.flatnonzero(gold.sum(0))
+    drawn = set()
+    for step in range(30):
+        made.state.step, rows = step, np.array([0, 1])
+        found = made._drawn(rows).numpy()
+        wanted = np.unique(gold[rows].indices)
+        assert len(found) == len(set(found)) == max(4, len(wanted))
+        assert set(wanted) <= set(found) <= set(seen)
+        np.testing.assert_array_equal(found, made._drawn(rows))
+        drawn |= set(found)
+    assert drawn == set(seen)
+
+
+def test_the_loss_over_as_many_labels_as_there_are_is_that_over_all(folder, splits, monkeypatch):
+    losses = []
+    for sampled in (0, 1000):
+        made = trainer(folder, splits, monkeypatch, f"training.sampled={sampled}")
+        made.network.eval()
+        losses.append(float(made._loss(made.train, np.arange(4)).detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_words_with_vectors_can_read_labels_too(splits):
+    sets = ["labels.encoder=read", "encoder.units=8", "words.width=16", "training.epochs=2", "training.unseen=masked"]
+    scores = make_method("bigru-lwan", override({}, sets)).fit(splits.train, splits.dev).predict(splits.test).dense()
+    assert np.isfinite(scores).all()
+    assert scores[:, splits.train.gold().sum(0) == 0].std() > 0
