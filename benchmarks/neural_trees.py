@@ -1,7 +1,8 @@
 """How far networks on label trees reach: training and prediction speed and GPU memory as the labels grow, beside flat networks.
 
 Documents and trees are random: what a step costs does not depend on what they say. Of networks with an encoder for each level the
-last stage is measured, the dearest. Memory beyond weights and moments is what a batch needs, gradients included.
+last stage is measured, the dearest. Memory beyond weights and moments is what a batch needs, gradients included; it goes with the
+nodes that are scored for a document.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def make(name: str, labels: int) -> tuple[Any, LabelNetwork]:
     elif not GPU:
         given = replace(given, mlp=(16,), encoder=EncoderSettings(cell="lstm", start="learned", units=8))
     network = build(given, torch.randn(WORDS, WIDTH), labels, transformer=transformer)
-    if name != "attention-xml flat":
+    if name == "attention-xml flat":  # every label is in the loss, as if each had a document
+        given = replace(given, training=replace(given.training, unseen="negatives"))
+    else:
         network = TreeNetwork.over(network, random_tree(labels, given.tree), top=given.tree.top, shared=name == "bert-tree")
     return given, network
 
@@ -88,6 +91,16 @@ def rate(work: Callable[[int], object], documents: int) -> float:
         if GPU:
             torch.cuda.synchronize()
     return round(rounds * documents / (time.perf_counter() - begun), 1)
+
+
+def scored(network: LabelNetwork, labels: int) -> int:
+    """Nodes that are scored for a document, empty slots counted."""
+    if not isinstance(network, TreeNetwork):
+        return labels
+    found = [len(network.tree.parents[0])]
+    for slots in network.slots[1:]:
+        found.append(min(network.top, found[-1]) * slots)
+    return sum(found)
 
 
 def gib(size: int) -> float:
@@ -127,6 +140,7 @@ def measure(name: str, labels: int) -> None:
         method=name,
         labels=labels,
         nodes=[len(nodes) for nodes in network.tree.parents] if isinstance(network, TreeNetwork) else [labels],
+        scored=scored(network, labels),
         batch=batch,
         length=LENGTH,
         train_documents_per_second=trained,

@@ -415,6 +415,17 @@ SECTIONS = {
         "pipeline_documents_per_second",
         "ratio",
     ),
+    "neural trees": _plainly(
+        "Networks on label trees as the labels grow, H200, 500 words a document; memory in GiB, beyond weights and Adam's moments",
+        "method",
+        "labels",
+        "scored",
+        "batch",
+        "train_documents_per_second",
+        "predict_documents_per_second",
+        "peak_gib",
+        "beyond_weights_and_moments_gib",
+    ),
     "train-speed": _plainly(
         "BIGRU-LWAN on a GPU: documents per second by batch size, up to 512 tokens",
         "corpus",
