@@ -14,10 +14,12 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelwise import __version__, metrics
+from labelwise.calibration import DEPTH, Calibration, Candidates, candidates, every_label, join, together
 from labelwise.corpus import Corpus, Groups, Splits
 from labelwise.errors import BadCorpus, BadScores, BadSettings, did_you_mean
 from labelwise.labels import LabelSet
 from labelwise.progress import Progress, silent
+from labelwise.reliability import Reliability
 from labelwise.report import LabelResult, Report
 from labelwise.scores import CHUNK, Scores, at
 
@@ -39,13 +41,17 @@ def evaluate(
     ties: Ties | None = None,
     threshold: float = 0.5,
     per_label: bool = False,
+    calibration: Calibration | None = None,
+    reliability: bool = False,
     name: str = "",
     progress: Progress = silent,
 ) -> Report:
     """Score a model, or ready scores, on one split.
 
     `ks` and `few` are the corpus's own unless given. Equal scores fall as `ties` says: by default "authors" (higher column
-    first) for dense scores and "pessimistic" for sparse ones, where a label without a score never counts as a hit.
+    first) for dense scores and "pessimistic" for sparse ones, where a label without a score never counts as a hit. With a
+    `calibration` labels are given by probability, and ranked by it if that was better on the development documents. The report
+    then tells how far probabilities can be trusted, and with `reliability` also how far plain scores can.
     """
     corpus = splits.split(split)
     ks = tuple(ks) or (splits.info.k,)
@@ -53,16 +59,29 @@ def evaluate(
     tally = _Tally(groups, _wanted(measures, ks), ks[0], _checked(ties), threshold, per_label)
     if not corpus.gold().nnz:
         raise BadCorpus(f"no document of the {split} split has a label, so there is nothing to evaluate")
+    judged: dict[str, list[dict[str, Candidates]]] = {}
     for documents, scores in _batches(source, corpus, progress):
-        tally.add(scores, documents.gold())
+        gold = documents.gold()
+        ranked, chances = calibration.judge(scores) if calibration else (scores, scores)
+        tally.add(ranked, chances, gold)
+        if calibration or reliability:
+            for kind, values in {"score": scores, "probability" if calibration else "score": chances}.items():
+                judged.setdefault(kind, []).append(candidates(values, gold, every_label(groups), DEPTH * splits.info.k))
     return tally.report(
         method=name or getattr(source, "name", "scores"),
         corpus=splits.info.name,
         split=split,
         k=ks[0],
         labels=tally.label_results(corpus.labels) if per_label else (),
+        reliability=_reliability(judged),
         fingerprint=fingerprint(corpus),
-        notes={"few": groups.threshold, "threshold": threshold, "labelwise": __version__},
+        notes={
+            "few": groups.threshold,
+            "threshold": threshold,
+            "labelwise": __version__,
+            **_chosen(source),
+            **_calibrated(calibration),
+        },
     )
 
 
@@ -85,6 +104,31 @@ def fingerprint(corpus: Corpus) -> str:
     return digest.hexdigest()[:16]
 
 
+def _chosen(source: Method | Scores) -> dict[str, str]:
+    """What a method that decides for itself decided."""
+    why: str = getattr(source, "why", "")
+    return {"chosen": why} if why else {}
+
+
+def _calibrated(calibration: Calibration | None) -> dict[str, str]:
+    if calibration is None:
+        return {}
+    order = "probability" if calibration.by_probability else "score"
+    return {"ranked by": order, "calibrated on": f"{calibration.corpus}, {calibration.split} split"}
+
+
+def _reliability(judged: dict[str, list[dict[str, Candidates]]]) -> dict[str, dict[str, Reliability]]:
+    """Group → score or probability → how far it can be trusted, over the candidates of all batches."""
+    found: dict[str, dict[str, Reliability]] = {}
+    for kind, batches in judged.items():
+        pools = join(batches)
+        for name, pool in {"all": together(pools), **pools}.items():
+            chances, right = pool.pairs()
+            if len(chances):
+                found.setdefault(name, {})[kind] = Reliability.of(chances, right)
+    return found
+
+
 @dataclass
 class _Tally:
     """What has been counted so far."""
@@ -101,7 +145,8 @@ class _Tally:
         size = len(self.groups.counts)
         self.true, self.predicted, self.gold, self.hits, self.retrieved = (np.zeros(size, dtype=np.int64) for _ in range(5))
 
-    def add(self, scores: Scores, gold: csr_array) -> None:
+    def add(self, scores: Scores, chances: Scores, gold: csr_array) -> None:
+        """Count a batch: labels are ranked by their scores and given by their chances."""
         self.ties = self.ties or ("pessimistic" if scores.sparse else "authors")
         depth = min(len(self.gold), max((k for _, k in self.measures if k), default=self.k))
         part = {}
@@ -110,16 +155,16 @@ class _Tally:
             part[name] = relevance(scores, gold, among, depth, self.ties).astype(np.float32), counts
         self.parts.append(part)
         if self.per_label or any(stem not in metrics.RANKING for stem, _ in self.measures):
-            self._count_decisions(scores, gold)
+            self._count_decisions(chances, gold)
         if self.per_label:
             self._count_hits(scores, gold)
 
-    def _count_decisions(self, scores: Scores, gold: csr_array) -> None:
-        rows = np.repeat(np.arange(len(scores)), np.diff(gold.indptr))
-        right = at(scores.values, rows, gold.indices) > self.threshold
+    def _count_decisions(self, chances: Scores, gold: csr_array) -> None:
+        rows = np.repeat(np.arange(len(chances)), np.diff(gold.indptr))
+        right = at(chances.values, rows, gold.indices) > self.threshold
         self.true += np.bincount(gold.indices[right], minlength=len(self.gold))
         self.gold += np.bincount(gold.indices, minlength=len(self.gold))
-        self.predicted += np.asarray((scores.values > self.threshold).sum(axis=0)).ravel()
+        self.predicted += np.asarray((chances.values > self.threshold).sum(axis=0)).ravel()
 
     def _count_hits(self, scores: Scores, gold: csr_array) -> None:
         ranked = _ranked(scores, gold, self.groups.all, min(self.k, len(self.gold)), self.ties or "authors")

@@ -16,6 +16,7 @@ from labelwise.comparison import Column, Comparison
 from labelwise.tables import DAGGER, Cell, Table, heading, percent
 
 if TYPE_CHECKING:
+    from labelwise.reliability import Bin
     from labelwise.report import LabelResult, Report
 
 HARDEST = 50  # labels listed
@@ -42,6 +43,8 @@ def report_page(report: Report) -> str:
             _interval_note(bool(report.values)),
         ),
     ]
+    if report.reliability:
+        parts += [_table(report.reliability_table(), "How far probabilities can be trusted, × 100"), _diagrams(report)]
     if any(label.documents for label in report.labels):
         parts += [_frequency_chart(report), _hardest_labels(report)]
     parts.append(_notes(report))
@@ -148,6 +151,25 @@ def _hardest_labels(report: Report) -> str:
     return _section("Hardest labels", f'{table}<p class="note">{escape(note)}</p>')
 
 
+def _diagrams(report: Report) -> str:
+    """What was promised (to the right) beside what came true (upwards), for each group."""
+    figures = "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption>"
+        f'<svg class="square" role="img" aria-label="Reliability of {escape(name)}">'
+        f"{SQUARE}{''.join(_dot(kind, one) for kind, reliability in group.items() for one in reliability.bins)}</svg></figure>"
+        for name, group in report.reliability.items()
+    )
+    note = "To the right: mean score or probability of a bin, from 0 to 1. Upwards: share of its pairs that are right. "
+    note += "Hollow: scores taken for probabilities. Filled: probabilities. On the line, promises are kept."
+    return _section("Reliability", f'<div class="squares">{figures}</div><p class="note">{note}</p>')
+
+
+def _dot(kind: str, one: Bin) -> str:
+    words = f"{kind} {one.probability:.2f}, right {one.right:.2f}, {_number(one.pairs, 'pair')}"
+    place = f'cx="{100 * one.probability:.1f}%" cy="{100 - 100 * one.right:.1f}%"'
+    return f'<circle class="{"dot" if kind == "probability" else "ring"}" r="4" {place}><title>{escape(words)}</title></circle>'
+
+
 def _notes(report: Report) -> str:
     facts = {"cut-off k": report.k, "ties": report.ties, **report.notes, "documents and gold labels": report.fingerprint}
     items = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(fact))}</dd>" for name, fact in facts.items() if fact != "")
@@ -247,6 +269,11 @@ AXIS = (
     + "".join(f'<text x="{tick}%" y="13" text-anchor="middle">{tick}</text>' for tick in TICKS)
     + "</svg>"
 )
+SQUARE = (
+    GRID
+    + "".join(f'<line class="grid" x1="0" x2="100%" y1="{tick}%" y2="{tick}%"/>' for tick in TICKS)
+    + '<line class="kept" x1="0" x2="100%" y1="100%" y2="0"/>'
+)
 
 STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --paper: #fff; --back: #f5f7f9;
@@ -292,6 +319,11 @@ figcaption { font-weight: 500; margin-bottom: 4px; }
 .grid { stroke: var(--line); }
 .bar { fill: var(--bar); }
 .strong { fill: var(--strong); }
+.squares { display: flex; flex-wrap: wrap; gap: 20px 40px; }
+.square { display: block; width: 220px; height: 220px; margin: 6px; overflow: visible; }
+.kept { stroke: var(--soft); }
+.ring { fill: none; stroke: var(--bar); stroke-width: 2; }
+.dot { fill: var(--strong); }
 .interval { stroke: var(--ink); stroke-width: 1.5; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
 dt { color: var(--soft); }

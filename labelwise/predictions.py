@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,15 @@ def read_predictions(path: Path | str, corpus: Corpus, *, unknown_labels: Unknow
     return Scores(_matrix(by_row, len(corpus), len(corpus.labels)), corpus.labels)
 
 
-def prediction(document: str, labels: list[tuple[Any, float]]) -> dict[str, Any]:
-    """One document's best labels as they are written to a file."""
+def prediction(document: str, labels: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """One document's best labels as they are written to a file: (label, score) or (label, score, probability) each."""
     return {
         "id": document,
-        "labels": [{"id": label.id, "name": label.name, "score": float(f"{score:.6g}")} for label, score in labels],
+        "labels": [
+            {"id": label.id, "name": label.name}
+            | {name: float(f"{value:.6g}") for name, value in zip(("score", "probability"), values, strict=False)}
+            for label, *values in labels
+        ],
     }
 
 

@@ -61,6 +61,7 @@ METHODS = {
     "dc-bert-base-lwan": Entry("labelwise.methods.bert:DcBertLwan", "BERT, names refined by dense layers"),
     "dnc-bert-base-lwan": Entry("labelwise.methods.bert:DncBertLwan", "BERT, names and places in the hierarchy"),
     "gc-bert-base-lwan": Entry("labelwise.methods.bert:GcBertLwan", "BERT, names refined by parents and children"),
+    "best": Entry("labelwise.methods.best:Best", "what our measurements recommend for a corpus and a machine"),
     "ensemble": Entry("labelwise.methods.ensemble:Ensemble", "means of other models, weighted by label group"),
     "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
     "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),

@@ -19,11 +19,13 @@ from zipfile import BadZipFile
 import numpy as np
 
 from labelwise.errors import BadFile, LabelwiseError, did_you_mean
+from labelwise.reliability import Bin, Reliability
 from labelwise.significance import bootstrap
 from labelwise.storage import new_folder, read_json
-from labelwise.tables import COUNTS, Cell, Rendered, Row, Table, Zone, heading, percent, plain, to_csv
+from labelwise.tables import COUNTS, MISSING, Cell, Rendered, Row, Table, Zone, heading, percent, plain, to_csv
 
 FORMAT = 1  # of report.json
+ERRORS = ("ECE", "Brier")  # columns of the reliability table
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Report(Rendered):
     labels: tuple[LabelResult, ...] = field(default=(), repr=False)
     fingerprint: str = ""  # of the evaluated documents and their gold labels
     notes: dict[str, str | float] = field(default_factory=dict)
+    reliability: dict[str, dict[str, Reliability]] = field(default_factory=dict, repr=False)
+    """Group → score or probability → how far it can be trusted; may be empty."""
 
     @property
     def metrics(self) -> list[str]:
@@ -103,7 +107,23 @@ class Report(Rendered):
         note = (
             f"{self.method} on {self.corpus}, {self.split} split: {self.documents:,} documents; scores × 100; ties: {self.ties}."
         )
-        return Table("group", ((*COUNTS, *map(heading, self.metrics)),), (Zone("", rows),), (note,))
+        order = f"Labels are ranked by {self.notes['ranked by']}." if "ranked by" in self.notes else ""
+        return Table("group", ((*COUNTS, *map(heading, self.metrics)),), (Zone("", rows),), (note, order))
+
+    def tables(self) -> list[Table]:
+        """The scores, and how far they can be trusted where that is known."""
+        return [self.table(), self.reliability_table()] if self.reliability else [self.table()]
+
+    def reliability_table(self) -> Table:
+        """Groups as rows; errors of scores taken for probabilities, and of probabilities."""
+        kinds = list(dict.fromkeys(kind for group in self.reliability.values() for kind in group))
+        rows = tuple(
+            Row(name, (*(Cell(text) for kind in kinds for text in _errors(group.get(kind))),))
+            for name, group in self.reliability.items()
+        )
+        heads = tuple(kind for kind in kinds for _ in ERRORS), ERRORS * len(kinds)
+        note = "Expected calibration error and Brier score × 100, over the best labels of each group for each document."
+        return Table("group", heads, (Zone("", rows),), (note,))
 
     def csv(self) -> str:
         """One line per group, scores from 0 to 1."""
@@ -134,6 +154,10 @@ class Report(Rendered):
             "fingerprint": self.fingerprint,
             "format": FORMAT,
         }
+        if self.reliability:
+            value["reliability"] = {
+                name: {kind: asdict(one) for kind, one in group.items()} for name, group in self.reliability.items()
+            }
         return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
     def html(self) -> str:
@@ -170,6 +194,7 @@ class Report(Rendered):
                 groups={name: _read_group(group) for name, group in value["groups"].items()},
                 values=_read_values(path.with_name("values.npz")) if whole else {},
                 labels=_read_labels(path.with_name("labels.csv")) if whole else (),
+                reliability={name: _read_reliability(group) for name, group in value.get("reliability", {}).items()},
                 fingerprint=str(value.get("fingerprint", "")),
                 notes=dict(value.get("notes", {})),
             )
@@ -197,6 +222,17 @@ def _plain_group(group: Mapping[str, float]) -> dict[str, Any]:
 
 def _read_group(group: Mapping[str, Any]) -> dict[str, float]:
     return {name: int(value) if name in COUNTS else math.nan if value is None else float(value) for name, value in group.items()}
+
+
+def _errors(one: Reliability | None) -> tuple[str, ...]:
+    return (MISSING,) * len(ERRORS) if one is None else (f"{100 * one.error:.2f}", f"{100 * one.brier:.2f}")
+
+
+def _read_reliability(group: Mapping[str, Any]) -> dict[str, Reliability]:
+    return {
+        kind: Reliability(float(one["error"]), float(one["brier"]), tuple(Bin(*row) for row in one["bins"]))
+        for kind, one in group.items()
+    }
 
 
 def _read_values(path: Path) -> dict[str, dict[str, np.ndarray]]:

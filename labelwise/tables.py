@@ -156,7 +156,7 @@ class Rendered(ABC):
 
     @abstractmethod
     def table(self) -> Table:
-        """The table behind text, Markdown and LaTeX."""
+        """The table of scores."""
 
     @abstractmethod
     def csv(self) -> str:
@@ -170,20 +170,24 @@ class Rendered(ABC):
     def html(self) -> str:
         """A page that needs nothing but a browser."""
 
+    def tables(self) -> Sequence[Table]:
+        """All tables of text, Markdown and LaTeX."""
+        return [self.table()]
+
     def text(self) -> str:
-        """An aligned table."""
-        return self.table().text()
+        """Aligned tables."""
+        return "\n".join(table.text() for table in self.tables())
 
     def __str__(self) -> str:
         return self.text()
 
     def markdown(self) -> str:
         """A Markdown table; bold best of the column, underlined best of its zone."""
-        return self.table().markdown()
+        return "\n".join(table.markdown() for table in self.tables())
 
     def latex(self) -> str:
         """A LaTeX table (booktabs) in the paper's shape."""
-        return self.table().latex()
+        return "\n".join(table.latex() for table in self.tables())
 
     def write_renderings(self, folder: Path) -> None:
         """Write report.json, .md, .tex, .csv and .html into a folder."""

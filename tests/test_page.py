@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from labelwise.comparison import Comparison
+from labelwise.reliability import Bin, Reliability
 from labelwise.report import LabelResult, Report
 
 NASTY = """<script>alert("1")</script> & 'x'"""
@@ -69,6 +70,16 @@ LABELS = tuple(label(number, number % 9, hits=number % 20) for number in range(8
 @pytest.fixture(scope="module")
 def report_page() -> Page:
     return Page(made(labels=LABELS).html())
+
+
+def test_a_reliability_diagram_has_a_ring_for_scores_and_a_dot_for_probabilities() -> None:
+    known = {"score": Reliability(0.1, 0.2, (Bin(0.25, 0.5, 4),)), "probability": Reliability(0.0, 0.1, (Bin(0.5, 0.5, 1),))}
+    page = Page(replace(made(), reliability={"all": known, NASTY: known}).html())
+    assert len(page.all("svg", class_="square")) == 2
+    assert page.all("circle", class_="ring", cx="25.0%", cy="50.0%") == page.all("circle", class_="ring")
+    assert len(page.all("circle", class_="dot", cx="50.0%")) == 2
+    assert "score 0.25, right 0.50, 4 pairs" in page.words
+    assert "script" not in [tag for tag, _ in page.elements]
 
 
 def test_a_report_page_shows_table_charts_hardest_labels_and_notes(report_page: Page) -> None:

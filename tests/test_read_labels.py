@@ -8,8 +8,10 @@ from toy import zoo
 from transformers import AutoModel, AutoTokenizer
 
 from labelwise.corpus import Corpus
+from labelwise.errors import BadSettings
 from labelwise.labels import Label
-from labelwise.methods.readers import label_text
+from labelwise.methods.base import load
+from labelwise.methods.readers import SubwordReader, label_text
 from labelwise.network.read_labels import SCALE, SHIFT, ReadLabels, Texts
 from labelwise.network.training import Trainer
 from labelwise.registry import make_method
@@ -37,8 +39,10 @@ def fitted(folder, splits, *more: str):
     return make(folder, *more).fit(splits.train, splits.dev)
 
 
-def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, splits):
-    scores = fitted(folder, splits, "training.learning_rate=1e-6", "training.head_rate=0.001").predict(splits.test).dense()
+@pytest.mark.parametrize("kept", ["true", "false"])
+def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, splits, kept):
+    still = "training.learning_rate=1e-6", "training.head_rate=0.001"
+    scores = fitted(folder, splits, *still, f"encoder.kept={kept}").predict(splits.test).dense()
     model, cut = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
     def states(text: str, longest: int) -> torch.Tensor:
@@ -104,18 +108,6 @@ def test_residuals_are_dropped_in_training_only_and_as_a_whole():
     assert ((made().query - bare).abs().sum(-1)[:5] > 0).all()
 
 
-def test_a_step_reads_some_labels_and_takes_the_others_as_they_were_read_last():
-    made = ReadLabels(6, 4, 4, said, reads=2)
-    made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.full((6,), 4), torch.arange(6)))
-    made.refresh()
-    before, changed = made().query.detach(), made.texts.numbers.flip(1)
-    made.describe(made.texts._replace(numbers=changed))  # as if the encoder had learned
-    places = torch.tensor([5, 0, 3])
-    after = torch.nn.functional.normalize(changed.float(), dim=-1)
-    torch.testing.assert_close(made(places).query, torch.cat([after[places[:2]], before[3:4]]))
-    torch.testing.assert_close(made.said, torch.stack([after[0], *before[1:5], after[5]]))
-
-
 def test_labels_that_training_never_saw_keep_no_residual_and_others_get_one(folder, splits):
     model = fitted(folder, splits, "training.learning_rate=0.01")
     found = model._fitted.network.label_encoder
@@ -132,6 +124,46 @@ def test_a_label_added_after_training_is_scored_as_one_of_its_text(folder, split
     extended = splits.labels.extended([new])
     scores = model.predict(Corpus(list(splits.test), extended, splits.test.info)).dense()
     np.testing.assert_allclose(scores[:, -1], scores[:, extended.column(unseen.id)], rtol=1e-5)
+
+
+def test_an_explanation_says_what_came_from_the_text_and_what_from_training(folder, splits):
+    model = fitted(folder, splits, "training.learning_rate=0.01")
+    seen = splits.train.gold().sum(0) > 0
+    for column in (int(np.flatnonzero(seen)[0]), int(np.flatnonzero(~seen)[0])):
+        told = model.explain(splits.test[0], splits.labels[column])
+        sources = dict(told.sources)
+        score = model.predict(splits.test).dense()[0, column]
+        assert 1 / (1 + np.exp(-sum(sources.values()))) == pytest.approx(told.score, rel=0.01)
+        assert score == pytest.approx(told.score, rel=0.01)
+        assert (sources["what training added"] != 0) == seen[column]
+
+
+def test_with_states_that_are_kept_all_but_the_encoder_is_trained(folder, splits, tmp_path):
+    model = fitted(folder, splits, "encoder.kept=true", "training.learning_rate=0.01")
+    network = model._fitted.network
+    weights = AutoModel.from_pretrained(folder).state_dict()
+    for name, weight in network.token_encoder.encoder.model.state_dict().items():
+        torch.testing.assert_close(weight, weights[name])
+    assert network.label_encoder.output.abs().sum() > 0
+    assert not torch.equal(network.label_encoder.to_output.weight, torch.eye(16))
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(splits.test).dense(), model.predict(splits.test).dense())
+    assert again.explain(splits.test[0], splits.labels[0]).spans
+
+
+def test_a_corpus_is_read_once_where_states_are_kept(folder, splits, tmp_path, monkeypatch):
+    monkeypatch.setenv("LABELWISE_CACHE", str(tmp_path / "cache"))
+    first = fitted(folder, splits, "encoder.kept=true").predict(splits.test).dense()
+    reads = []
+    monkeypatch.setattr(SubwordReader, "_blocks", lambda *_: reads.append(1))
+    np.testing.assert_array_equal(fitted(folder, splits, "encoder.kept=true").predict(splits.test).dense(), first)
+    assert not reads
+
+
+def test_only_transformers_can_be_kept(splits):
+    with pytest.raises(BadSettings, match=r"encoder.kept=true is for transformers"):
+        make_method("bigru-lwan", override({}, ["encoder.kept=true"])).fit(splits.train)
 
 
 def trainer(folder, splits, monkeypatch, *more: str) -> Trainer:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from labelwise.errors import BadFile, BadModel, LabelwiseError, OutputExists
+from labelwise.reliability import Bin, Reliability
 from labelwise.report import LabelResult, Report
 
 NAN = float("nan")
@@ -107,6 +108,23 @@ def test_a_saved_report_is_read_back_from_its_folder_or_its_json(tmp_path: Path)
                 np.testing.assert_array_equal(read.values[group][metric], values)
         for render in (Report.text, Report.json, Report.csv, Report.label_csv, Report.latex, Report.html):
             assert render(read) == render(REPORT)
+
+
+def test_reliability_is_a_second_table_and_is_read_back(tmp_path: Path) -> None:
+    known = {"score": Reliability(0.1, 0.2, (Bin(0.25, 0.5, 4), Bin(0.75, 1.0, 2))), "probability": Reliability(0.01, 0.1, ())}
+    report = replace(REPORT, reliability={"all": known, "zero": {"score": known["score"]}}, notes={"ranked by": "probability"})
+    ranked, _, *lines, note = report.text().splitlines()[4:]
+    assert ranked == "Labels are ranked by probability."
+    assert [line.split() for line in lines] == [
+        ["score", "probability"],
+        ["group", "ECE", "Brier", "ECE", "Brier"],
+        ["all", "10.00", "20.00", "1.00", "10.00"],
+        ["zero", "10.00", "20.00", "–", "–"],
+    ]
+    assert note.startswith("Expected calibration error and Brier score × 100")
+    report.save(tmp_path / "out")
+    assert Report.load(tmp_path / "out").reliability == report.reliability
+    assert "reliability" not in json.loads(REPORT.json())
 
 
 def test_a_report_without_labels_and_values_saves_and_loads(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from labelwise import __version__
-from labelwise.cli import corpora, data, demo, lists, models, pretrain
+from labelwise.cli import calibrate, corpora, data, demo, lists, models, pretrain
 from labelwise.errors import LabelwiseError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command()(lists.datasets)
 app.command()(lists.metrics)
 app.command()(models.train)
 app.command()(pretrain.pretrain)
+app.command()(calibrate.calibrate)
 app.command()(models.evaluate)
 app.command()(models.predict)
 app.command()(models.explain)

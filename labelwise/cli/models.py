@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labelwise.cli.options import CorpusFolder, Few, Force, Json, Out, UnknownLabelRule, UnknownLabelsOption, minutes, read
+from labelwise.cli.calibrate import cut, found_in
+from labelwise.cli.options import (
+    TARGETS,
+    CorpusFolder,
+    Few,
+    Force,
+    Json,
+    ModelFolder,
+    Out,
+    Raw,
+    UnknownLabelRule,
+    UnknownLabelsOption,
+    minutes,
+    read,
+)
 from labelwise.errors import BadFile, LabelwiseError
 
 if TYPE_CHECKING:
@@ -22,8 +36,6 @@ if TYPE_CHECKING:
     from labelwise.labels import LabelSet
     from labelwise.methods.base import Method
     from labelwise.recipe import Recipe
-
-ModelFolder = Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]
 
 
 def train(
@@ -47,7 +59,7 @@ def train(
     force: Force = False,
 ) -> None:
     """Train a method on a corpus and save the model."""
-    from labelwise.methods.base import Resumable
+    from labelwise.methods.base import Decides, Resumable
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe
     from labelwise.storage import check_place
@@ -76,6 +88,8 @@ def train(
     model.fit(splits.split("train"), dev, progress=bar).save(out, force=force)
     shutil.rmtree(unfinished, ignore_errors=True)
     print(f"wrote {out}: {model.name}, {len(splits.train):,} documents, {time.perf_counter() - started:.1f} s")
+    if isinstance(model, Decides):
+        print(f"chosen: {model.why}")
 
 
 def evaluate(
@@ -99,8 +113,12 @@ def evaluate(
             help="authors (default of dense scores), lower_index, expected, pessimistic (of sparse).", show_default=False
         ),
     ] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="Score above which a label counts as given, for F1.")] = 0.5,
+    threshold: Annotated[str, typer.Option(help=f"Score above which a label counts as given, for F1; {TARGETS}")] = "0.5",
     few: Few = None,
+    raw: Raw = False,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Tell how far scores can be trusted, also of a model that is not calibrated.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Also write the report to this folder: HTML, Markdown, LaTeX, CSV, JSON.")
     ] = None,
@@ -125,6 +143,7 @@ def evaluate(
     source: Any = (
         load(model) if model else read_predictions(predictions or "", splits.split(split), unknown_labels=unknown_labels.value)
     )
+    calibrated = found_in(model, raw) if model else None
     report = evaluation.evaluate(
         source,
         splits,
@@ -133,7 +152,9 @@ def evaluate(
         ks=k,
         few=few,
         ties=ties,  # type: ignore[arg-type]
-        threshold=threshold,
+        threshold=cut(threshold, calibrated)[0],
+        calibration=calibrated,
+        reliability=calibration,
         per_label=per_label is not None or out is not None,
         name=predictions.stem if predictions else "",
         progress=bar,
@@ -152,8 +173,11 @@ def predict(
         str, typer.Argument(metavar="FILE|-", help="JSONL documents, a .txt text, or - for standard input.", show_default=False)
     ],
     out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="File to write, - for standard output.")] = "-",
-    top: Annotated[int, typer.Option(min=1, help="Most labels a document gets.")] = 5,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels with this score or less.")] = 0.0,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Most labels a document gets: 5, or with a target all that reach it.")
+    ] = None,
+    threshold: Annotated[str, typer.Option(help=f"Leave out labels with this score or less; {TARGETS}")] = "0",
+    raw: Raw = False,
     labels: Annotated[
         Path | None, typer.Option(help="Another labels.jsonl, with labels training never saw.", show_default=False)
     ] = None,
@@ -169,11 +193,15 @@ def predict(
 
     fitted = load(model)
     label_set = read_labels(labels or model / "labels.jsonl")
+    calibrated = found_in(model, raw)
+    least, aimed = cut(threshold, calibrated)
+    most = top or (len(label_set) if aimed else 5)
     target: Any = nullcontext(sys.stdout) if out == "-" else new_file(Path(out), force=force)
     with target as stream:
         for batch in _batches(bar(_documents(file), "predict"), 1000):
             scores = fitted.predict(Corpus(batch, label_set))
-            for document, best in zip(batch, scores.top(top, threshold), strict=True):
+            answers: Any = calibrated.top(scores, most, least) if calibrated else scores.top(most, least)
+            for document, best in zip(batch, answers, strict=True):
                 stream.write(json.dumps(prediction(document.id, best), ensure_ascii=False) + "\n")
 
 
@@ -203,14 +231,14 @@ def explain(
     words = [(document.text[span.start : span.end], span) for span in explanation.spans]
     if as_json:
         plain = [{"word": word, "start": span.start, "end": span.end, "weight": round(span.weight, 6)} for word, span in words]
-        print(
-            json.dumps(
-                {"label": chosen.id, "name": chosen.name, "score": round(explanation.score, 6), "words": plain},
-                ensure_ascii=False,
-            )
-        )
+        told: dict[str, Any] = {"label": chosen.id, "name": chosen.name, "score": round(explanation.score, 6), "words": plain}
+        if explanation.sources:
+            told["sources"] = {name: round(part, 6) for name, part in explanation.sources}
+        print(json.dumps(told, ensure_ascii=False))
         return
     print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}")
+    for name, part in explanation.sources:
+        print(f"  {part:+8.3f}  from {name}")
     for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
         print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
 

@@ -27,6 +27,9 @@ Few = Annotated[
     int | None, typer.Option("--few", min=0, help="Most training documents of a few-shot label; the corpus's own by default.")
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same choice.")]
+ModelFolder = Annotated[Path, typer.Argument(help="Model folder.", show_default=False)]
+TARGETS = "of a calibrated model its probability, or f1, precision=0.9, recall=0.8 as seen on dev."
+Raw = Annotated[bool, typer.Option("--raw", help="Leave the calibration of the model out.")]
 UnknownLabelsOption = Annotated[
     UnknownLabelRule, typer.Option("--unknown-labels", help="Labels of documents that are not in the label set.")
 ]

@@ -64,6 +64,12 @@ class Resumable(Protocol):
     work: Path | None
 
 
+class Decides:
+    """A method that decides for itself how to go about a corpus."""
+
+    why: str  # what it chose, and the reason, once it is fitted
+
+
 @runtime_checkable
 class Explains(Protocol):
     """A method that can say which words spoke for a label."""
@@ -88,6 +94,7 @@ class Explanation:
     label: Label
     score: float
     spans: tuple[Span, ...]
+    sources: tuple[tuple[str, float], ...] = ()  # what the log-odds of the score are the sum of, where a method can tell
 
 
 class SavedModel(NamedTuple):

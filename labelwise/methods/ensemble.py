@@ -85,13 +85,12 @@ class Ensemble(ZeroShot):
     def __init__(self, settings: EnsembleSettings = EnsembleSettings()) -> None:
         self.settings = settings
         self.work: Path | None = None  # where finished members are kept while training goes on
+        self.why = ""  # these members, where that was decided here
         self._fitted: Fitted | None = None
 
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Load or train the members, then find their weights on the development documents."""
-        show, given = progress or silent, self.settings
-        _check(given)
-        members = [_member(name, given.seed + number) for number, name in enumerate(given.members)]
+        show, members = progress or silent, self._members(train)
         for number, member in enumerate(members):
             if member.folder is None:
                 told = _named(show, f"{member.model.name}, member {number + 1} of {len(members)}")
@@ -149,6 +148,7 @@ class Ensemble(ZeroShot):
                 else:
                     stored.append({"folder": _reference(member.folder, home), "sha256": member.digest})
             told = {"members": stored, "weights": self.weights, "scales": dict(zip(GROUPS, model.mix.scales, strict=True))}
+            told |= {"why": self.why} if self.why else {}
             (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             np.savez(draft / "ensemble.npz", groups=model.groups)
 
@@ -156,7 +156,8 @@ class Ensemble(ZeroShot):
     def load(cls, folder: Path) -> Self:
         """Read weights and members; a member that is missing or was changed is an error."""
         saved = base.read_model(folder)
-        model, stored = cls(base.settings_from(EnsembleSettings, saved, folder)), read_json(folder / "ensemble.json")
+        model, stored = cls(base.settings_from(cls.Settings, saved, folder)), read_json(folder / "ensemble.json")
+        model.why = stored.get("why", "")
         weights = np.array([stored["weights"][group] for group in GROUPS])
         mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS])
         members = [_stored_member(folder, **reference) for reference in stored["members"]]
@@ -174,6 +175,11 @@ class Ensemble(ZeroShot):
         if labels is known:
             return groups
         return np.array([groups[known.column(id)] if id in known else ZERO for id in labels.ids], dtype=np.int8)
+
+    def _members(self, train: Corpus) -> list[Member]:
+        """The members, read from their folders or still to be trained."""
+        _check(self.settings)
+        return [_member(name, self.settings.seed + number) for number, name in enumerate(self.settings.members)]
 
     def _trained(self, number: int, model: Method, train: Corpus, dev: Corpus | None, progress: Progress) -> Method:
         """A fitted member; it is kept until all are done, under a name that tells settings and data."""

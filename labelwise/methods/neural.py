@@ -30,7 +30,7 @@ from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, SavedModel, Span, fitted, model_folder, read_model, settings_from
-from labelwise.methods.readers import Reader, SubwordReader, WordReader, label_text
+from labelwise.methods.readers import CACHED, Reader, SubwordReader, WordReader, label_text
 from labelwise.network.batches import Examples, filled
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.devices import choose_device, memory_advice, precision
@@ -40,13 +40,18 @@ from labelwise.network.network import LabelNetwork
 from labelwise.network.read_labels import ReadLabels, Texts
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import TOKENS, Trainer, prediction_batches
-from labelwise.network.transformer import TransformerEncoder, describe_transformer, described_transformer, read_transformer
+from labelwise.network.transformer import (
+    KeptStates,
+    TransformerEncoder,
+    describe_transformer,
+    described_transformer,
+    read_transformer,
+)
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
-CACHED = 1536  # tokens of a batch whose states stay in a CPU's cache from one layer of a transformer to the next
 
 
 Build = Callable[[int], LabelNetwork]  # a network for so many labels
@@ -134,7 +139,7 @@ class Network:
         (model, device), documents = self._ready(), list(corpus)
         numbers = model.reader.numbers(documents)
         lengths = np.array([len(row) for row in numbers], dtype=np.int64)
-        transformer = isinstance(model.network.token_encoder, TransformerEncoder)
+        transformer = isinstance(model.reader, SubwordReader)
         tokens = CACHED if transformer and device.type == "cpu" else TOKENS
         for rows in prediction_batches(lengths, self.settings.training, tokens):
             with (
@@ -160,7 +165,10 @@ class Network:
         found = model.network.contributions(tokens, int(place[0]), vectors)
         parts = model.reader.parts(document)
         spans = tuple(Span(part.start, part.end, sum(found.parts[at] for at in part.numbers)) for part in parts)
-        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans)
+        encoder, sources = model.network.label_encoder, {}
+        if isinstance(encoder, ReadLabels) and found.summary is not None:
+            sources = encoder.sources(int(place[0]), found.summary)
+        return Explanation(label, float(torch.sigmoid(torch.tensor(found.logit))), spans, tuple(sources.items()))
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Write weights, what reads the texts, node encoder and history."""
@@ -172,8 +180,10 @@ class Network:
     def _write(self, model: Fitted, draft: Path) -> None:
         state = {name: tensor.cpu().contiguous() for name, tensor in model.network.state_dict().items()}
         (draft / "network.safetensors").write_bytes(save(state))
-        if isinstance(model.network.token_encoder, TransformerEncoder):
-            describe_transformer(model.network.token_encoder.model, draft / "encoder")
+        encoder = model.network.token_encoder
+        encoder = encoder.encoder if isinstance(encoder, KeptStates) else encoder
+        if isinstance(encoder, TransformerEncoder):
+            describe_transformer(encoder.model, draft / "encoder")
         model.reader.save(draft)
         if model.nodes is not None:
             (draft / "nodes.safetensors").write_bytes(_node_bytes(model.nodes))

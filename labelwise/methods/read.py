@@ -10,7 +10,7 @@ from labelwise.methods.neural import Network
 from labelwise.network.composition import EncoderSettings, LabelSettings, NetworkSettings
 from labelwise.network.training import TrainingSettings
 
-MINILM = EncoderSettings(kind="transformer", checkpoint="sentence-transformers/all-MiniLM-L6-v2", segment=256)
+MINILM = EncoderSettings(kind="transformer", checkpoint="sentence-transformers/all-MiniLM-L6-v2", segment=384)
 READ = LabelSettings(encoder="read")
 TRAINING = TrainingSettings(
     batch=64,

@@ -25,11 +25,17 @@ from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors, label_words
 from labelwise.features.words import token_spans, tokenize
 from labelwise.labels import Label, LabelSet
+from labelwise.network.batches import filled
 from labelwise.network.composition import EncoderSettings, WordSettings
+from labelwise.network.devices import precision
 from labelwise.network.elmo import Elmo
-from labelwise.network.transformer import segment_length
-from labelwise.progress import Progress
+from labelwise.network.token_encoders import Tokens
+from labelwise.network.training import TOKENS, TrainingSettings, prediction_batches
+from labelwise.network.transformer import TransformerEncoder, segment_length
+from labelwise.progress import Progress, silent
 
+CACHED = 1536  # tokens of a batch whose states stay in a CPU's cache from one layer of a transformer to the next
+TEXTS = 1024  # documents that a transformer reads before their states are written
 BLOCK = 1 << 17  # words that ELMo reads before their vectors are written: 0.7 GB of the published model's
 
 SYNONYMS = 3  # of a label that are read
@@ -174,6 +180,9 @@ class SubwordReader(Reader):
         self.segment = segment_length(transformer, subwords.padding, settings.segment)
         self.segments, self.sections = settings.segments, settings.segmentation == "sections"
         self.limit = (self.segment - 2) * (1 if self.sections else settings.segments)
+        self.keeper = None  # what makes states once and for all
+        if settings.kept:
+            self.keeper = TransformerEncoder(transformer, self.segment, subwords.padding, 0.0, sections=self.sections)
         known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
@@ -202,6 +211,22 @@ class SubwordReader(Reader):
         pieces = [self._pieces(document) for document in documents]
         flat, starts = self.subwords.corpus_numbers(list(chain.from_iterable(pieces)), self.limit, progress=progress)
         return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
+
+    def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
+        """(tokens, 1, width) for each document, the states that are kept; in the precision that holds where this is called."""
+        return None if self.keeper is None else self._states(self.numbers(documents), device)
+
+    def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
+        """The same, through the cache: the transformer is not trained, so it reads a corpus once."""
+        if self.keeper is None:
+            return None
+        numbers, digest = self.corpus_numbers(documents, silent), hashlib.sha256()
+        for tensor in self.keeper.model.state_dict().values():
+            digest.update(tensor.cpu().numpy().tobytes())
+        for row in numbers:
+            digest.update(row.tobytes() + b"-")
+        key = [digest.hexdigest(), self.segment, self.sections, device.type]
+        return arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Sub-words of the name."""
@@ -239,6 +264,25 @@ class SubwordReader(Reader):
         rest, empty = iter(numbers), np.zeros(0, dtype=np.int32)
         found = ([row for row in islice(rest, len(own)) if len(row)] or [empty] for own in pieces)
         return [np.concatenate([self.subwords.segments(row, self.segment, self.segments) for row in rows]) for rows in found]
+
+    def _blocks(self, rows: Sequence[np.ndarray], device: torch.device, progress: Progress) -> Blocks:
+        cuts = [rows[at : at + TEXTS] for at in range(0, len(rows), TEXTS)]
+        for block in progress(cuts, "read with the transformer", len(cuts)):
+            with precision("auto", device, predicting=True):
+                yield np.concatenate(self._states(block, device))
+
+    @torch.no_grad()
+    def _states(self, rows: Sequence[np.ndarray], device: torch.device) -> list[np.ndarray]:
+        """(tokens, 1, width) for each row, a few rows of similar length at a time."""
+        assert self.keeper is not None
+        keeper, lengths = self.keeper.to(device).eval(), np.array([len(row) for row in rows], dtype=np.int64)
+        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        for part in prediction_batches(lengths, TrainingSettings(), CACHED if device.type == "cpu" else TOKENS):
+            tokens = Tokens(filled([rows[place] for place in part], device).long(), torch.from_numpy(lengths[part]))
+            states = keeper(tokens).half().cpu().numpy()
+            for place, own in zip(part, states, strict=True):
+                found[place] = own[: len(rows[place]), None]
+        return found
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer and the vectors that names are made from."""

@@ -18,7 +18,7 @@ from labelwise.network.read_labels import ReadLabels
 from labelwise.network.reading import Attention, AverageWithFirst, FirstToken, FirstTokens, LabelAttention, ProjectedAttention
 from labelwise.network.token_encoders import DROPOUTS, ConvolutionEncoder, RecurrentEncoder, TokenEncoder, WordInputs
 from labelwise.network.training import TrainingSettings
-from labelwise.network.transformer import TransformerEncoder, segment_length
+from labelwise.network.transformer import KeptStates, TransformerEncoder, segment_length
 from labelwise.settings import Range
 
 LEARNED = "corpus"  # in the place of a vectors file
@@ -57,6 +57,8 @@ class EncoderSettings:
     """Kind of recurrent cell."""
     start: Literal["zeros", "learned"] = "zeros"
     """What recurrent layers start from at both ends of a document."""
+    fused: bool = False
+    """Run GRU layers of up to 128 units in one kernel of ours on a GPU, not in cuDNN's one for each word."""
     units: Annotated[int, Range(0, 10_000)] = 0
     """Units per direction, or filters; 0 is the paper's: 300 for learned labels, 100 for others, or what fits their vectors."""
     layers: Annotated[int, Range(1, 12)] = 1
@@ -83,6 +85,8 @@ class EncoderSettings:
     """Segments are cut one after the other, each full but the last; or each is a section of the document, its end cut off."""
     frozen: Annotated[int, Range(0, 1000)] = 0
     """Lowest parts of a transformer that are not trained: 1 for its embeddings, 2 for the first layer too, and so on."""
+    kept: bool = False
+    """Do not train a transformer, but compute its states once and keep them in the cache, 2 bytes for each component."""
     recompute: bool = False
     """Compute a transformer's layers again in the backward pass instead of keeping what they made: less memory, more time."""
 
@@ -115,9 +119,6 @@ class LabelSettings:
     """Tokens of such a text, those that begin and end it included."""
     sharpness: Annotated[float, Range(0.1, 100.0, log=True)] = 1.0
     """How sharply a label that is read looks at the words it is like, at first; training goes on from there."""
-    text_reads: Annotated[int, Range(0, 1_000_000)] = 0
-    """Labels whose texts are read in a step of training, those of its documents first; all others are as they were read last. 0
-    reads all that the step scores."""
     text_only: Annotated[float, Range(0.0, 1.0)] = 0.0
     """Share of labels that go by their text alone in a step of training, so that new labels are scored well too."""
     nodes: NodeSettings = field(default_factory=NodeSettings)
@@ -186,6 +187,8 @@ class Parts:
                 f"labels.variant={given.variant} means nothing with encoder={given.encoder} and refine={given.refine}; there is "
                 f"{known}"
             )
+        if settings.encoder.kept and settings.encoder.kind != "transformer":
+            raise BadSettings(f"encoder.kept=true is for transformers, not for encoder.kind={settings.encoder.kind}; drop it")
         if settings.encoder.elmo and settings.encoder.kind == "transformer":
             raise BadSettings("encoder.elmo stands beside word vectors, which encoder.kind=transformer has not; drop one of them")
         self.learned, self.projected = given.encoder == "learned", given.encoder == "centroid_proj"
@@ -221,6 +224,7 @@ def build(
     """The network that the settings describe, with its first weights; a transformer comes with the number of its padding."""
     parts, given, sections = Parts(settings), settings.encoder, settings.encoder.segmentation == "sections"
     sources = [{"centroid": vectors.shape[1], "nodes": node_width}[source] for source in parts.sources]
+    tokens: TokenEncoder
     if transformer is None:
         tokens = _over_words(settings, parts, vectors, sum(sources), mix)
     else:
@@ -236,20 +240,15 @@ def build(
             sections=sections,
             firsts=sections and parts.attention == "segments",
         )
+        if given.kept:
+            tokens = KeptStates(tokens)
     if parts.learned:
         reads, judges = parts.attention not in ("first", "segments"), parts.decoder != "mlp"  # each label in its own way
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=reads, outputs=judges)
     elif parts.read:
         read = settings.labels
-        encoder = ReadLabels(
-            labels,
-            tokens.width,
-            tokens.said,
-            tokens.say,
-            sharpness=read.sharpness,
-            dropout=read.text_only,
-            reads=read.text_reads,
-        )
+        how = {"sharpness": read.sharpness, "dropout": read.text_only}
+        encoder = ReadLabels(labels, tokens.width, tokens.said, tokens.say, fixed=given.kept, **how)
     else:
         encoder = DescribedLabels(
             sources,
@@ -286,7 +285,8 @@ def _over_words(
     dropout, drop = given.dropout_of_states, DROPOUTS[given.dropped]
     inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train, mix=mix, drop=drop)
     if recurrent:
-        return RecurrentEncoder(inputs, units, layers=given.layers, dropout=dropout, cell=given.cell, start=given.start)
+        how = {"layers": given.layers, "dropout": dropout, "fused": given.fused}
+        return RecurrentEncoder(inputs, units, cell=given.cell, start=given.start, **how)  # type: ignore[arg-type]
     return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=dropout, window=given.window)
 
 

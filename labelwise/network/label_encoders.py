@@ -47,10 +47,6 @@ class LabelEncoder(nn.Module, ABC):
     output_width: int
     unit = False  # whether it wants states of length 1
 
-    def refresh(self) -> None:
-        """Make anew what is kept from step to step; called before each epoch."""
-        return
-
     def gentle(self) -> Iterable[Tensor]:
         """Weights that take the small steps of the token encoder."""
         return ()

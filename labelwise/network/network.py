@@ -56,7 +56,7 @@ class LabelNetwork(nn.Module):
         summary = (weights @ states[0]).requires_grad_()
         logit = self.decoder.judge(summary[None, None], one)[0, 0]
         (slope,) = torch.autograd.grad(logit, summary)
-        return Contributions(float(logit.detach()), (weights * (states[0] @ slope)).tolist())
+        return Contributions(float(logit.detach()), (weights * (states[0] @ slope)).tolist(), summary.detach())
 
     def _states(self, tokens: Tokens) -> Tensor:
         """What labels read, of length 1 where their vectors are made for that."""
@@ -73,3 +73,4 @@ class Contributions(NamedTuple):
 
     logit: float
     parts: list[float]
+    summary: Tensor | None = None  # (width,), what the label read, where that is a mean of states

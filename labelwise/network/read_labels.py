@@ -41,8 +41,7 @@ class Texts(NamedTuple):
 class ReadLabels(LabelEncoder):
     """Query and output are maps of what a label's text says, the identity at first, plus a residual, nothing at first.
 
-    Residuals that are dropped at random in training keep the scores by text alone honest. Reading takes time, so a step may read
-    the first `reads` candidates only: the others are taken as they were read last.
+    Residuals that are dropped at random in training keep the scores by text alone honest.
     """
 
     unit = True
@@ -56,11 +55,11 @@ class ReadLabels(LabelEncoder):
         *,
         sharpness: float = 1.0,
         dropout: float = 0.0,
-        reads: int = 0,
+        fixed: bool = False,
     ) -> None:
         super().__init__()
         self.width = self.output_width = width
-        self.say, self.dropout, self.reads, self.texts = say, dropout, reads, None
+        self.say, self.dropout, self.fixed, self.texts, self.kept = say, dropout, fixed, None, None
         self.to_query, self.to_output = (nn.Linear(said, width, bias=False) for _ in range(2))
         for layer in (self.to_query, self.to_output):
             nn.init.eye_(layer.weight)
@@ -68,14 +67,13 @@ class ReadLabels(LabelEncoder):
         self.shift = nn.Parameter(torch.tensor(SHIFT))
         self.query, self.output = (nn.Parameter(torch.zeros(labels, width)) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(labels))
-        self.register_buffer("said", torch.zeros(labels if reads else 0, said))  # by each label when it was read last
 
-    said: Tensor
     texts: Texts | None
+    kept: Tensor | None  # (labels, said), where what they say does not change
 
     def describe(self, texts: Texts) -> None:
         """Say which labels there are; may be called again with others."""
-        self.texts = texts
+        self.texts, self.kept = texts, None
 
     def gentle(self) -> Iterable[Tensor]:
         """The maps start from something good, as the encoder does."""
@@ -86,7 +84,7 @@ class ReadLabels(LabelEncoder):
         if self.texts is None:
             raise RuntimeError("describe(texts) comes before the first use")
         texts = self.texts if candidates is None else self.texts.at(candidates)
-        said, known = self._read(texts), texts.residuals >= 0
+        said, known = self._said(texts, candidates), texts.residuals >= 0
         if self.training and self.dropout:
             known = known & (torch.rand(len(known), device=known.device) >= self.dropout)
         rows = texts.residuals.clamp(min=0)
@@ -97,22 +95,31 @@ class ReadLabels(LabelEncoder):
             self.shift + known * self.bias[rows],
         )
 
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Read all labels of the training anew."""
-        if self.reads:
+    def sources(self, label: int, summary: Tensor) -> dict[str, float]:
+        """What a label's logit is the sum of, for what it read of a document."""
+        assert self.texts is not None
+        own = self.texts.at(torch.tensor([label], device=self.texts.lengths.device))
+        with torch.no_grad():
+            read = float(self.scale.exp() * (self.to_output(self._read(own))[0] @ summary))
+            row, known = int(own.residuals[0].clamp(min=0)), bool(own.residuals[0] >= 0)
+            learned = float(self.scale.exp() * (self.output[row] @ summary) + self.bias[row]) if known else 0.0
+        return {"its text": read, "what training added": learned, "any label": float(self.shift.detach())}
+
+    def _said(self, texts: Texts, candidates: Tensor | None) -> Tensor:
+        """What these labels say, read only once where the encoder does not learn."""
+        if not self.fixed:
+            return self._read(texts)
+        if self.kept is None:
             assert self.texts is not None
-            self.said[self.texts.residuals] = self._read(self.texts)
+            with torch.no_grad():
+                self.kept = self._read(self.texts)
+        return self.kept if candidates is None else self.kept[candidates]
 
     def _read(self, texts: Texts) -> Tensor:
         """(labels, said) of length 1."""
-        if not torch.is_grad_enabled():
+        if torch.is_grad_enabled():
+            said = self.say(texts.numbers, texts.lengths)
+        else:
             parts = zip(torch.split(texts.numbers, AT_ONCE), torch.split(texts.lengths, AT_ONCE), strict=True)
-            return functional.normalize(torch.cat([self.say(*part) for part in parts]).float(), dim=-1)
-        first = self.reads or len(texts.lengths)
-        read = functional.normalize(self.say(texts.numbers[:first], texts.lengths[:first]).float(), dim=-1)
-        if len(read) == len(texts.lengths):
-            return read
-        others = self.said[texts.residuals[first:]]
-        self.said[texts.residuals[:first]] = read.detach()
-        return torch.cat([read, others])
+            said = torch.cat([self.say(*part) for part in parts])
+        return functional.normalize(said.float(), dim=-1)

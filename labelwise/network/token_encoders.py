@@ -130,10 +130,11 @@ class RecurrentEncoder(WordEncoder):
         dropout: float = 0.1,
         cell: Literal["gru", "lstm"] = "gru",
         start: Literal["zeros", "learned"] = "zeros",
+        fused: bool = False,
     ) -> None:
         super().__init__(inputs)
         kind, kept = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}[cell]  # and how many states a cell keeps
-        self.width, self.dropout = 2 * units, dropout
+        self.width, self.dropout, self.fused = 2 * units, dropout, fused and cell == "gru" and start == "zeros"
         sizes = [inputs.width, *[2 * units] * (layers - 1)]
         self.layers = nn.ModuleList(kind(size, units, batch_first=True, bidirectional=True) for size in sizes)
         for layer in self.layers:
@@ -144,13 +145,23 @@ class RecurrentEncoder(WordEncoder):
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, 2 × units) states."""
         states, mask = self.inputs(tokens), tokens.mask
-        lengths = tokens.lengths.clamp(min=1)  # a document without words runs over one zero vector, which the mask hides
         for number, layer in enumerate(self.layers):
-            packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-            found = layer(packed, self._start(number, len(states)))[0]
-            found = pad_packed_sequence(found, batch_first=True, total_length=states.shape[1])[0] * mask
+            found = self._run(number, layer, states, tokens.lengths) * mask
             states = self.inputs.drop(found + states if number else found, self.dropout, self.training)
         return states
+
+    def _run(self, number: int, layer: nn.Module, states: Tensor, lengths: Tensor) -> Tensor:
+        """One layer over real words; what comes out beyond their end does not count."""
+        if self.fused and states.is_cuda and torch.is_autocast_enabled("cuda"):
+            from labelwise.network import gru_cuda
+
+            if gru_cuda.fits(layer):
+                with torch.cuda.device(states.device):
+                    return gru_cuda.run(layer, states, send(lengths, states.device))
+        lengths = lengths.clamp(min=1)  # a document without words runs over one zero vector
+        packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+        found = layer(packed, self._start(number, len(states)))[0]
+        return pad_packed_sequence(found, batch_first=True, total_length=states.shape[1])[0]
 
     def _start(self, layer: int, batch: int) -> Tensor | tuple[Tensor, ...] | None:
         """What both directions of a layer start from, (2, batch, units) for each state that a cell keeps; None for zeros."""

@@ -197,8 +197,6 @@ class Trainer:
     def _round(self) -> None:
         """Steps up to the next look at the development documents, from where the last checkpoint left them."""
         state, begun, size = self.state, time.monotonic(), self.settings.judge_steps or self.steps
-        if state.step == 0:
-            self._refresh()
         self.network.train()
         batches = bucketed(self.train.lengths, self.settings.batch, (self.seed, state.epoch), buckets=self.settings.buckets)
         end = min(self.steps, (state.step // size + 1) * size)
@@ -260,12 +258,6 @@ class Trainer:
         candidates = self._drawn(rows) if self.settings.sampled else self.candidates
         with precision(self.settings.precision, self.device):
             return self.network.loss(tokens, _columns(targets, candidates), candidates=candidates)
-
-    def _refresh(self) -> None:
-        """Let labels that are read be read anew, as in prediction."""
-        self.network.eval()
-        with precision(self.settings.precision, self.device):
-            self.network.label_encoder.refresh()
 
     def _drawn(self, rows: np.ndarray) -> Tensor:
         """The labels of these documents, and others; which ones follows from seed, epoch, step and documents alone."""

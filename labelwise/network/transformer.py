@@ -159,6 +159,24 @@ class TransformerEncoder(TokenEncoder):
         return found
 
 
+class KeptStates(TokenEncoder):
+    """The states of a transformer that is not trained: they come with the tokens, and only short texts are read here."""
+
+    def __init__(self, encoder: TransformerEncoder) -> None:
+        super().__init__()
+        self.encoder, self.width, self.said = encoder.requires_grad_(False), encoder.width, encoder.said
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """(batch, length, width) states, channels dropped in training."""
+        assert tokens.context is not None
+        return spatial_dropout(tokens.context[:, :, 0].float(), self.encoder.dropout, self.training)
+
+    @torch.no_grad()
+    def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
+        """(texts, width), the mean of the states of each short text."""
+        return self.encoder.eval().say(numbers, lengths)
+
+
 def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
     folder = Path(checkpoint)

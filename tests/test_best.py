@@ -1,0 +1,85 @@
+"""`best` decides for itself, and says why."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from typer.testing import CliRunner
+
+from labelwise import evaluate
+from labelwise.cli.main import app
+from labelwise.datasets.worlds import make_world
+from labelwise.jsonl import write_corpus
+from labelwise.methods import best
+from labelwise.methods.base import load
+from labelwise.methods.best import BestSettings, choose
+from labelwise.network import devices
+from labelwise.registry import make_method
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world(documents=200, labels=40, words=30)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(devices, "choose_device", lambda name: torch.device("cuda", 0))
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(devices, "choose_device", lambda name: torch.device("cpu"))
+
+
+def test_without_a_gpu_words_and_names_are_blended_and_the_reason_is_kept(world, tmp_path):
+    model = make_method("best", {}).fit(world.train, world.dev)
+    assert [member.model.name for member in model._fitted.members] == ["linear", "lexical"]
+    assert "no GPU" in model.why
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.why == model.why
+    np.testing.assert_array_equal(again.predict(world.test).dense(), model.predict(world.test).dense())
+    assert evaluate(again, world).notes["chosen"] == model.why
+
+
+def test_it_is_no_worse_on_dev_than_the_better_of_its_members(world):
+    found = evaluate(make_method("best", {}).fit(world.train, world.dev), world, split="dev").groups["all"]
+    for member in ("linear", "lexical"):
+        other = evaluate(make_method(member, {}).fit(world.train, world.dev), world, split="dev").groups["all"]
+        assert found["ndcg@5"] >= other["ndcg@5"] - 1e-9
+
+
+def test_where_one_classifier_per_label_would_take_too_long_trees_stand_in(world, monkeypatch):
+    monkeypatch.setattr(best, "PAIRS", 10.0)
+    chosen = choose(BestSettings(budget=1.0), world.train)
+    assert chosen.members[0][0] == "parabel"
+    assert "minutes" in chosen.why
+
+
+def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tmp_path):
+    given = BestSettings(checkpoint=str(tiny.bert(tmp_path)), budget=10.0, seed=3)
+    chosen = choose(given, world.train)
+    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical"]
+    made = make_method(*chosen.members[0]).settings
+    assert (made.encoder.checkpoint, made.budget, made.seed) == (given.checkpoint, 8.0, 3)
+    assert made.encoder.kind == "transformer"
+    assert made.labels.encoder == "read"
+
+
+def test_a_transformer_that_cannot_be_read_is_done_without_and_named(world, gpu, tmp_path):
+    chosen = choose(BestSettings(checkpoint=str(tmp_path)), world.train)
+    assert [name for name, _ in chosen.members] == ["linear", "lexical"]
+    assert str(tmp_path) in chosen.why
+
+
+def test_members_may_be_given(world):
+    model = make_method("best", {"members": ["lexical", "bonsai"]}).fit(world.train, world.dev)
+    assert [member.model.name for member in model._fitted.members] == ["lexical", "bonsai"]
+
+
+def test_the_command_says_what_was_chosen(world, tmp_path):
+    write_corpus(world, tmp_path / "corpus")
+    told = CliRunner().invoke(app, ["train", "best", "--on", str(tmp_path / "corpus"), "--out", str(tmp_path / "model")])
+    assert told.exit_code == 0, told.output
+    assert "chosen: one classifier per label" in told.output
