@@ -57,6 +57,19 @@ def test_where_one_classifier_per_label_would_take_too_long_trees_stand_in(world
     assert "minutes" in chosen.why
 
 
+def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is_time(world, tmp_path):
+    folder = str(tiny.bert(tmp_path))
+    chosen = choose(BestSettings(checkpoint=folder, budget=10.0), world.train)
+    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical"]
+    made = make_method(*chosen.members[0]).settings
+    assert made.encoder.kept
+    assert 0 < made.budget <= 8.0
+    assert "not trained itself" in chosen.why
+    hurried = choose(BestSettings(checkpoint=folder, budget=1e-4, threads=1), world.train)
+    assert [name for name, _ in hurried.members][-1] == "lexical"
+    assert "reading the documents alone" in hurried.why
+
+
 def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tmp_path):
     given = BestSettings(checkpoint=str(tiny.bert(tmp_path)), budget=10.0, seed=3)
     chosen = choose(given, world.train)

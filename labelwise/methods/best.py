@@ -6,7 +6,9 @@ can be had, labels that are read and learned join them.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from labelwise.corpus import Corpus, count_labels
@@ -18,9 +20,12 @@ from labelwise.settings import Range
 
 # Words × labels that one classifier per label got through in a second: crs, 39,972 documents of 160 words, 5,585 labels, 77 s.
 PAIRS = 39_972 * 160 * 5_585 / 77
+TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of MiniLM's size: 2 cores read 7,700 to 9,100
 PATIENCE = 30.0  # minutes that it may take where no budget is given
 LONG = 20_000  # documents from which on fewer epochs do
 SHARE = 0.8  # of the budget that the transformer gets
+KEPT = {"kept": True, "segment": 256}
+ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
 
 
 @dataclass(frozen=True)
@@ -76,27 +81,36 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
     if minutes > (given.budget or PATIENCE) / 2:
         members[0] = ("parabel", {**common, "branching": 16})
         why = [f"label trees (one classifier per label would take some {minutes:,.0f} minutes), and names of labels in the text"]
-    reader = _reader(given)
+    reader = _reader(given, train, words)
     if isinstance(reader, str):
         why.append(f"no transformer: {reader}")
     else:
-        epochs = {"epochs": 6 if len(train) >= LONG else 12}
-        members.insert(0, ("read-and-learned", {**common, **reader, "training": epochs}))
-        why.insert(0, f"labels read and learned by {given.checkpoint}")
+        members.insert(0, ("read-and-learned", {**common, **reader}))
+        why.insert(
+            0, f"labels read and learned by {given.checkpoint}" + ", which is not trained itself" * ("kept" in reader["encoder"])
+        )
     return Choice(members, "; ".join(why))
 
 
-def _reader(given: BestSettings) -> dict[str, Any] | str:
+def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | str:
     """Settings for labels that are read and learned, or why there are none."""
     try:
         from labelwise.network.devices import choose_device
         from labelwise.network.transformer import read_transformer
     except ModuleNotFoundError as error:
         return f"{error.name} is not installed (pip install 'labelwise[neural]')"
-    if choose_device(given.device).type == "cpu":
-        return "there is no GPU, and on a CPU training takes hours"
+    slow = choose_device(given.device).type == "cpu"
+    if slow and not Path(given.checkpoint).is_dir():
+        return "there is no GPU, and no folder of one was given that could be used without training it (--set checkpoint=FOLDER)"
+    cores = given.threads or os.cpu_count() or 1
+    minutes, limit = words * 4 / 3 / TOKENS / cores / 60, given.budget or PATIENCE  # a usual share of sub-words
+    if slow and minutes > limit / 2:
+        return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
     try:
         read_transformer(given.checkpoint)
     except (BadModel, MissingExtra) as error:
         return str(error)
-    return {"device": given.device, "budget": given.budget * SHARE, "encoder": {"checkpoint": given.checkpoint}}
+    encoder = {"checkpoint": given.checkpoint, **KEPT} if slow else {"checkpoint": given.checkpoint}
+    training = ON_CPU if slow else {"epochs": 6 if len(train) >= LONG else 12}
+    left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
+    return {"device": given.device, "budget": left, "encoder": encoder, "training": training}
