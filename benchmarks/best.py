@@ -13,6 +13,7 @@ from typing import Any
 from record import record, stopwatch
 
 import labelwise
+from labelwise.methods.ensemble import Ensemble
 from labelwise.registry import make_method
 
 
@@ -33,10 +34,10 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], budget:
         k=report.k,
         ties=report.ties,
         seed=settings.get("seed", 1),
-        budget_minutes=budget,
+        **({} if budget is None else {"budget_minutes": budget}),
         fit_seconds=fitting["seconds"],
         evaluate_seconds=scoring["seconds"],
-        weights=getattr(model, "weights", None),
+        **({"weights": model.weights, "why": model.why} if isinstance(model, Ensemble) else {}),
         groups={group: {key: round(value, 5) for key, value in of.items()} for group, of in report.groups.items()},
     )
 

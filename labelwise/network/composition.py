@@ -246,9 +246,15 @@ def build(
         reads, judges = parts.attention not in ("first", "segments"), parts.decoder != "mlp"  # each label in its own way
         encoder: LabelEncoder = LearnedLabels(labels, tokens.width, queries=reads, outputs=judges)
     elif parts.read:
-        read = settings.labels
-        how = {"sharpness": read.sharpness, "dropout": read.text_only}
-        encoder = ReadLabels(labels, tokens.width, tokens.said, tokens.say, fixed=given.kept, **how)
+        encoder = ReadLabels(
+            labels,
+            tokens.width,
+            tokens.said,
+            tokens.say,
+            sharpness=settings.labels.sharpness,
+            dropout=settings.labels.text_only,
+            fixed=given.kept,
+        )
     else:
         encoder = DescribedLabels(
             sources,
@@ -285,8 +291,15 @@ def _over_words(
     dropout, drop = given.dropout_of_states, DROPOUTS[given.dropped]
     inputs = WordInputs(vectors, given.dropout, given.word_dropout, train=settings.words.train, mix=mix, drop=drop)
     if recurrent:
-        how = {"layers": given.layers, "dropout": dropout, "fused": given.fused}
-        return RecurrentEncoder(inputs, units, cell=given.cell, start=given.start, **how)  # type: ignore[arg-type]
+        return RecurrentEncoder(
+            inputs,
+            units,
+            layers=given.layers,
+            dropout=dropout,
+            cell=given.cell,
+            start=given.start,
+            fused=given.fused,
+        )
     return ConvolutionEncoder(inputs, units, layers=given.layers, dropout=dropout, window=given.window)
 
 
