@@ -74,16 +74,24 @@ def _sizes(weight: Tensor) -> dict[str, int]:
 
 
 @triton.jit
-def _tanh(x):  # type: ignore[no-untyped-def]
-    return 2 * tl.sigmoid(2 * x) - 1
+def _weights(weight, bias, gate, units: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """(states, gate) weights of one gate, and its (1, gate) biases."""
+    numbers = tl.arange(0, WIDTH)
+    inside = (numbers[:, None] < units) & (numbers[None, :] < units)
+    found = tl.load(weight + (gate * units + numbers[None, :]) * units + numbers[:, None], mask=inside, other=0.0)
+    return found, tl.load(bias + gate * units + numbers, mask=numbers < units, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
-def _weights(weight, gate, units: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """(states, gate) of one gate."""
-    numbers = tl.arange(0, WIDTH)
-    inside = (numbers[:, None] < units) & (numbers[None, :] < units)
-    return tl.load(weight + (gate * units + numbers[None, :]) * units + numbers[:, None], mask=inside, other=0.0)
+def _open(gates, real, short, to_reset, reset_bias, to_update, update_bias, to_new, new_bias, units: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What reset, update and new state are for a word, and what the state before adds to the last of them."""
+    reset = tl.load(gates, mask=real, other=0.0).to(tl.float32) + reset_bias
+    update = tl.load(gates + units, mask=real, other=0.0).to(tl.float32) + update_bias
+    new = tl.load(gates + 2 * units, mask=real, other=0.0).to(tl.float32)
+    reset = tl.sigmoid(tl.dot(short, to_reset, reset, input_precision="ieee"))
+    update = tl.sigmoid(tl.dot(short, to_update, update, input_precision="ieee"))
+    hidden = tl.dot(short, to_new, input_precision="ieee") + new_bias
+    return reset, update, 2 * tl.sigmoid(2 * (new + reset * hidden)) - 1, hidden  # the third is a tanh
 
 
 @triton.jit
@@ -91,32 +99,20 @@ def _forward(  # type: ignore[no-untyped-def]
     gates, weight, bias, lengths, states, batch, length, units: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     rows, columns, way = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.program_id(1)
-    known, inside = (rows < batch)[:, None] & (columns < units)[None, :], columns < units
+    known = (rows < batch)[:, None] & (columns < units)[None, :]
     ends = tl.load(lengths + rows, mask=rows < batch, other=0).to(tl.int32)
-    weight += way * 3 * units * units
-    bias += way * 3 * units + columns
-    to_reset, to_update, to_new = (
-        _weights(weight, 0, units, WIDTH),
-        _weights(weight, 1, units, WIDTH),
-        _weights(weight, 2, units, WIDTH),
-    )
-    reset_bias = tl.load(bias, mask=inside, other=0.0).to(tl.float32)[None, :]
-    update_bias = tl.load(bias + units, mask=inside, other=0.0).to(tl.float32)[None, :]
-    new_bias = tl.load(bias + 2 * units, mask=inside, other=0.0).to(tl.float32)[None, :]
+    weight, bias = weight + way * 3 * units * units, bias + way * 3 * units
+    to_reset, reset_bias = _weights(weight, bias, 0, units, WIDTH)
+    to_update, update_bias = _weights(weight, bias, 1, units, WIDTH)
+    to_new, new_bias = _weights(weight, bias, 2, units, WIDTH)
     state = tl.zeros((ROWS, WIDTH), tl.float32)
     longest = tl.max(ends, 0)
     for step in range(longest):
         time = tl.where(way == 1, longest - 1 - step, step)
         real = known & (time < ends)[:, None]
         word = (rows[:, None] * length + time) * 2 + way
-        here = gates + word * 3 * units + columns[None, :]
-        short = state.to(to_reset.dtype)
-        reset = tl.load(here, mask=real, other=0.0).to(tl.float32) + reset_bias
-        update = tl.load(here + units, mask=real, other=0.0).to(tl.float32) + update_bias
-        new = tl.load(here + 2 * units, mask=real, other=0.0).to(tl.float32)
-        reset = tl.sigmoid(tl.dot(short, to_reset, reset, input_precision="ieee"))
-        update = tl.sigmoid(tl.dot(short, to_update, update, input_precision="ieee"))
-        new = _tanh(new + reset * (tl.dot(short, to_new, input_precision="ieee") + new_bias))
+        here, short = gates + word * 3 * units + columns[None, :], state.to(to_reset.dtype)
+        _, update, new, _ = _open(here, real, short, to_reset, reset_bias, to_update, update_bias, to_new, new_bias, units)
         state = tl.where(real, (1 - update) * new + update * state, state)
         tl.store(states + word * units + columns[None, :], state, mask=real)
 
@@ -138,47 +134,35 @@ def _backward(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,
 ):
     rows, columns, way = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.program_id(1)
-    known, inside = (rows < batch)[:, None] & (columns < units)[None, :], columns < units
+    known = (rows < batch)[:, None] & (columns < units)[None, :]
     ends = tl.load(lengths + rows, mask=rows < batch, other=0).to(tl.int32)
-    weight += way * 3 * units * units
-    bias += way * 3 * units + columns
-    to_reset, to_update, to_new = (
-        _weights(weight, 0, units, WIDTH),
-        _weights(weight, 1, units, WIDTH),
-        _weights(weight, 2, units, WIDTH),
-    )
-    reset_bias = tl.load(bias, mask=inside, other=0.0).to(tl.float32)[None, :]
-    update_bias = tl.load(bias + units, mask=inside, other=0.0).to(tl.float32)[None, :]
-    new_bias = tl.load(bias + 2 * units, mask=inside, other=0.0).to(tl.float32)[None, :]
+    weight, bias = weight + way * 3 * units * units, bias + way * 3 * units
+    to_reset, reset_bias = _weights(weight, bias, 0, units, WIDTH)
+    to_update, update_bias = _weights(weight, bias, 1, units, WIDTH)
+    to_new, new_bias = _weights(weight, bias, 2, units, WIDTH)
     slope = tl.zeros((ROWS, WIDTH), tl.float32)  # by the state before the word
     longest = tl.max(ends, 0)
     for step in range(longest):
         time = tl.where(way == 1, step, longest - 1 - step)
         before = tl.where(way == 1, time + 1, time - 1)
         real = known & (time < ends)[:, None]
-        word = (rows[:, None] * length + time) * 2 + way
         earlier = (rows[:, None] * length + before) * 2 + way
-        short = tl.load(
-            states + earlier * units + columns[None, :], mask=real & (before >= 0) & (before < ends)[:, None], other=0.0
-        )
-        state = short.to(tl.float32)
+        there = real & (before >= 0) & (before < ends)[:, None]
+        short = tl.load(states + earlier * units + columns[None, :], mask=there, other=0.0)
+        word = (rows[:, None] * length + time) * 2 + way
         here = gates + word * 3 * units + columns[None, :]
-        reset = tl.load(here, mask=real, other=0.0).to(tl.float32) + reset_bias
-        update = tl.load(here + units, mask=real, other=0.0).to(tl.float32) + update_bias
-        new = tl.load(here + 2 * units, mask=real, other=0.0).to(tl.float32)
-        reset = tl.sigmoid(tl.dot(short, to_reset, reset, input_precision="ieee"))
-        update = tl.sigmoid(tl.dot(short, to_update, update, input_precision="ieee"))
-        hidden = tl.dot(short, to_new, input_precision="ieee") + new_bias
-        new = _tanh(new + reset * hidden)
+        reset, update, new, hidden = _open(
+            here, real, short, to_reset, reset_bias, to_update, update_bias, to_new, new_bias, units
+        )
         total = slope + tl.load(arriving + word * units + columns[None, :], mask=real, other=0.0).to(tl.float32)
         by_new = total * (1 - update) * (1 - new * new)
-        by_update = (total * (state - new) * update * (1 - update)).to(short.dtype)
+        by_update = (total * (short.to(tl.float32) - new) * update * (1 - update)).to(short.dtype)
         by_reset = (by_new * hidden * reset * (1 - reset)).to(short.dtype)
         through = (by_new * reset).to(short.dtype)
-        there = by_gates + word * 3 * units + columns[None, :]
-        tl.store(there, by_reset, mask=real)
-        tl.store(there + units, by_update, mask=real)
-        tl.store(there + 2 * units, by_new.to(short.dtype), mask=real)
+        out = by_gates + word * 3 * units + columns[None, :]
+        tl.store(out, by_reset, mask=real)
+        tl.store(out + units, by_update, mask=real)
+        tl.store(out + 2 * units, by_new.to(short.dtype), mask=real)
         tl.store(by_hidden + word * units + columns[None, :], through, mask=real)
         back = tl.dot(by_reset, tl.trans(to_reset), total * update, input_precision="ieee")
         back = tl.dot(by_update, tl.trans(to_update), back, input_precision="ieee")

@@ -103,7 +103,7 @@ class ReadLabels(LabelEncoder):
             read = float(self.scale.exp() * (self.to_output(self._read(own))[0] @ summary))
             row, known = int(own.residuals[0].clamp(min=0)), bool(own.residuals[0] >= 0)
             learned = float(self.scale.exp() * (self.output[row] @ summary) + self.bias[row]) if known else 0.0
-        return {"its text": read, "what training added": learned, "any label": float(self.shift.detach())}
+        return {"its text": read, "what training added": learned, "what all labels share": float(self.shift.detach())}
 
     def _said(self, texts: Texts, candidates: Tensor | None) -> Tensor:
         """What these labels say, read only once where the encoder does not learn."""
