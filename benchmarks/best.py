@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from record import record, stopwatch
+from record import record_quality, stopwatch
 
 import labelwise
 from labelwise.methods.ensemble import Ensemble
@@ -26,19 +26,14 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], budget:
             model = make_method(name, settings).fit(splits.train, splits.dev)
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic")
-    record(
-        "quality",
-        corpus=splits.info.name,
-        method=row,
-        split="test",
-        k=report.k,
-        ties=report.ties,
+    record_quality(
+        report,
+        row,
         seed=settings.get("seed", 1),
         **({} if budget is None else {"budget_minutes": budget}),
         fit_seconds=fitting["seconds"],
         evaluate_seconds=scoring["seconds"],
         **({"weights": model.weights, "why": model.why} if isinstance(model, Ensemble) else {}),
-        groups={group: {key: round(value, 5) for key, value in of.items()} for group, of in report.groups.items()},
     )
 
 

@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from record import data_folders, record, stopwatch
+from record import data_folders, record, record_quality, stopwatch
 
 import labelwise
 from labelwise.registry import make_method
@@ -43,17 +43,10 @@ if __name__ == "__main__":
                 model = make_method(name, settings).fit(splits.train, splits.dev)
             with stopwatch() as scoring:
                 report = labelwise.evaluate(model, splits, ties="pessimistic")
-            record(
-                "quality",
-                corpus=figures.corpus,
-                method=" + ".join(settings.get("members", [name])),
-                split="test",
-                k=report.k,
-                ties=report.ties,
+            record_quality(
+                report,
+                " + ".join(settings.get("members", [name])),
                 seed=None,
                 fit_seconds=fitting["seconds"],
                 evaluate_seconds=scoring["seconds"],
-                groups={
-                    group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()
-                },
             )

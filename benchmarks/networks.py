@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from record import record, stopwatch
+from record import record_quality, stopwatch
 
 import labelwise
 from labelwise.registry import make_method
@@ -47,13 +47,9 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
         report = labelwise.evaluate(model, splits, ties="pessimistic")
     history = model.history  # type: ignore[attr-defined]
     best = [look for look in history if look["best"]][-1]
-    record(
-        "quality",
-        corpus=splits.info.name,
-        method=(given.row or name) + given.suffix,
-        split="test",
-        k=report.k,
-        ties=report.ties,
+    record_quality(
+        report,
+        (given.row or name) + given.suffix,
         seed=seed,
         fit_seconds=fitting["seconds"],
         evaluate_seconds=scoring["seconds"],
@@ -62,7 +58,6 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
         best_epoch=best["epoch"],
         dev=best["dev"],
         settings=given.set,
-        groups={group: {key: round(value, 5) for key, value in of.items()} for group, of in report.groups.items()},
     )
 
 

@@ -27,6 +27,13 @@ def record(benchmark: str, **values: Any) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+def record_quality(report: Any, method: str, **values: Any) -> None:
+    """Record what a report says of each label group, under the name that the method has in the tables."""
+    facts = {"corpus": report.corpus, "method": method, "split": report.split, "k": report.k, "ties": report.ties}
+    groups = {group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()}
+    record("quality", **facts, **values, groups=groups)
+
+
 @contextmanager
 def stopwatch() -> Iterator[dict[str, float]]:
     """Wall seconds of a block, under "seconds"."""

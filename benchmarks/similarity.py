@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from record import record, stopwatch
+from record import record_quality, stopwatch
 
 import labelwise
 from labelwise.corpus import Corpus
@@ -57,15 +57,4 @@ if __name__ == "__main__":
             method = Similarity(WordVectors.read(file), splits.train)
         with stopwatch() as scoring:
             report = labelwise.evaluate(method, splits, ties="pessimistic")  # type: ignore[arg-type]
-        record(
-            "quality",
-            corpus=corpus,
-            method=method.name,
-            split="test",
-            k=report.k,
-            ties=report.ties,
-            seed=1,
-            fit_seconds=fitting["seconds"],
-            evaluate_seconds=scoring["seconds"],
-            groups={group: {key: round(value, 5) for key, value in of.items()} for group, of in report.groups.items()},
-        )
+        record_quality(report, method.name, seed=1, fit_seconds=fitting["seconds"], evaluate_seconds=scoring["seconds"])

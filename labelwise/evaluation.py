@@ -106,8 +106,9 @@ def fingerprint(corpus: Corpus) -> str:
 
 def _chosen(source: Method | Scores) -> dict[str, str]:
     """What a method that decides for itself decided."""
-    why: str = getattr(source, "why", "")
-    return {"chosen": why} if why else {}
+    from labelwise.methods.base import Decides
+
+    return {"chosen": source.why} if isinstance(source, Decides) else {}
 
 
 def _calibrated(calibration: Calibration | None) -> dict[str, str]:

@@ -442,6 +442,12 @@ def test_a_tree_is_used_from_20000_labels_on(world, monkeypatch):
     assert many.predict(world.test).sparse
 
 
+def test_more_candidates_than_there_are_labels_are_all_of_them(world):
+    seen = int((world.train.gold().sum(0) > 0).sum())
+    scores = method("attention-xml", "tree.top=1000", "training.epochs=1").fit(world.train).predict(world.test)
+    assert (np.diff(scores.values.indptr) == seen).all()
+
+
 def test_labels_that_fit_into_one_cluster_have_no_tree_and_it_is_said(world):
     with pytest.warns(UserWarning, match=r"tree\.leaf=64 holds all \d+ labels with a training document.*lower tree\.leaf"):
         model = method("attention-xml", "tree.leaf=64").fit(world.train)

@@ -25,7 +25,8 @@ from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
 from labelwise.network.devices import choose_device
 from labelwise.network.network import LabelNetwork
-from labelwise.network.training import State, Trainer, TrainingSettings, clip_by_last, prediction_batches
+from labelwise.network.steps import clip_by_last
+from labelwise.network.training import State, Trainer, TrainingSettings, prediction_batches
 from labelwise.registry import make_method
 from labelwise.settings import override
 

@@ -34,7 +34,8 @@ from labelwise.methods.base import load
 from labelwise.methods.bert import BertLwanSettings
 from labelwise.network.composition import build
 from labelwise.network.reading import FirstTokens
-from labelwise.network.training import TrainingSettings, share_of_step, step_sizes
+from labelwise.network.steps import share_of_step, step_sizes
+from labelwise.network.training import TrainingSettings
 from labelwise.network.transformer import read_transformer, segment_length
 from labelwise.settings import make
 

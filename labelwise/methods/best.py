@@ -86,9 +86,8 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
         why.append(f"no transformer: {reader}")
     else:
         members.insert(0, ("read-and-learned", {**common, **reader}))
-        why.insert(
-            0, f"labels read and learned by {given.checkpoint}" + ", which is not trained itself" * ("kept" in reader["encoder"])
-        )
+        untrained = ", which is not trained itself" if "kept" in reader["encoder"] else ""
+        why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}")
     return Choice(members, "; ".join(why))
 
 
