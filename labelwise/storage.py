@@ -26,7 +26,7 @@ from typing import IO, Any, Literal
 from labelwise.errors import BadFile, BadModel, OutputExists
 
 CHECKSUMS = "checksums.json"
-Kind = Literal["corpus", "labels", "model", "report", "demo", "matrices", "encoder"]
+Kind = Literal["corpus", "labels", "model", "report", "run", "demo", "matrices", "encoder"]
 
 
 def check_place(path: Path, kind: Kind, *, force: bool) -> None:
@@ -73,6 +73,11 @@ def new_folder(path: Path, kind: Kind, *, force: bool = False) -> Iterator[Path]
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+
+
+def unfinished_beside(path: Path) -> Path:
+    """Where long work on an output keeps what it has done so far."""
+    return path.absolute().parent / f".{path.name}.training"
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def train(
     from labelwise.methods.base import Decides, Resumable
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe
-    from labelwise.storage import check_place
+    from labelwise.storage import check_place, unfinished_beside
 
     recipe = find_recipe(method)
     model = _configured(
@@ -80,7 +80,7 @@ def train(
         return
     started = time.perf_counter()
     dev = splits.dev if len(splits.dev) else None
-    unfinished = out.absolute().parent / f".{out.name}.training"
+    unfinished = unfinished_beside(out)
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)
     if isinstance(model, Resumable):

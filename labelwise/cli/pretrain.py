@@ -41,7 +41,7 @@ def pretrain(
     """Train a vocabulary and a transformer on the texts of a corpus; labels are not looked at."""
     from labelwise.progress import bar
     from labelwise.settings import make, override
-    from labelwise.storage import check_place
+    from labelwise.storage import check_place, unfinished_beside
 
     try:
         from labelwise.pretraining import PretrainSettings
@@ -55,7 +55,7 @@ def pretrain(
         return
     check_place(out, "encoder", force=force)
     texts, held_out = _texts(corpus, "train"), _texts(corpus, "dev")
-    unfinished = out.absolute().parent / f".{out.name}.training"
+    unfinished = unfinished_beside(out)
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)
     told = train(texts, held_out, out, given, start=start, compare=compare, work=unfinished, force=force, progress=bar)
