@@ -77,7 +77,7 @@ def encoder(dropout: float = 0.0) -> ReadLabels:
     made = ReadLabels(5, 4, 4, said, dropout=dropout)
     for table in (made.query, made.output, made.bias):
         torch.nn.init.normal_(table)
-    made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.full((6,), 4), torch.tensor([4, 3, 2, 1, 0, -1])))
+    made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.tensor([4, 3, 2, 1, 0, -1]), torch.full((6,), 4)))
     return made
 
 

@@ -291,7 +291,7 @@ class Network:
         found = model.reader.short([label_text(label, labels, given.text) for label in labels], given.text_length)
         lengths = torch.tensor([len(numbers) for numbers in found])
         residuals = torch.tensor([known.get(id, -1) for id in labels.ids])
-        return Texts(filled(found, torch.device("cpu")).long(), lengths, residuals)
+        return Texts(filled(found, torch.device("cpu")).long(), residuals, lengths)
 
     def _encode(self, labels: LabelSet, device: torch.device) -> tuple[LabelVectors, np.ndarray]:
         """The vectors of the labels the network knows among these, and their columns; encoded once per label set."""

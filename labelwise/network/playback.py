@@ -42,6 +42,11 @@ def attention_kernels(length: int, masked: bool) -> Iterator[None]:
         yield
 
 
+def placed(places: Tensor | None) -> dict[str, Tensor]:
+    """What a transformer is told of the places of its tokens: nothing, if they are one after the other."""
+    return {} if places is None else {"position_ids": places}
+
+
 class Rounded(nn.Module):
     """A transformer with its weights in bfloat16, all of it.
 
@@ -53,11 +58,11 @@ class Rounded(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, numbers: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, numbers: Tensor, mask: Tensor | None = None, places: Tensor | None = None) -> Tensor:
         """(batch, length, width), the last states."""
         weights = {name: weight.to(torch.bfloat16) for name, weight in self.model.named_parameters()}
         with torch.autocast(numbers.device.type, enabled=False), attention_kernels(numbers.shape[1], mask is not None):
-            told = {"input_ids": numbers, "attention_mask": mask}
+            told = {"input_ids": numbers, "attention_mask": mask, **placed(places)}
             return functional_call(self.model, weights, kwargs=told).last_hidden_state
 
 

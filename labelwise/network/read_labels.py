@@ -15,27 +15,29 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from labelwise.network.label_encoders import LabelEncoder, LabelVectors
+from labelwise.network.transfer import send
 
 AT_ONCE = 2048  # texts that are read at once where nothing is trained
 SCALE, SHIFT = 20.0, -8.0  # a likeness of 0.4 starts at even odds
 
-Say = Callable[[Tensor, Tensor], Tensor]  # (texts, longest) numbers, (texts,) lengths → (texts, width)
+Say = Callable[[Tensor, Tensor], Tensor]  # (texts, longest) numbers, (texts,) lengths on the host → (texts, width)
 
 
 class Texts(NamedTuple):
     """What the labels of a label set say, and where training has added to it."""
 
     numbers: Tensor  # (labels, longest), filled up with 0
-    lengths: Tensor  # (labels,), on the device too
     residuals: Tensor  # (labels,), the row of each label's residual, -1 for one that training has not seen
+    lengths: Tensor  # (labels,), on the host always
 
     def to(self, device: torch.device) -> Texts:
         """The same on another device."""
-        return Texts(*(tensor.to(device) for tensor in self))
+        return Texts(self.numbers.to(device), self.residuals.to(device), self.lengths)
 
     def at(self, places: Tensor) -> Texts:
-        """Those of some labels."""
-        return Texts(*(tensor[places] for tensor in self))
+        """Those of some labels; from places on a GPU, lengths have to wait for it."""
+        there = send(places, self.numbers.device)
+        return Texts(self.numbers[there], self.residuals[there], self.lengths[places.cpu()])
 
 
 class ReadLabels(LabelEncoder):
@@ -98,7 +100,7 @@ class ReadLabels(LabelEncoder):
     def sources(self, label: int, summary: Tensor) -> dict[str, float]:
         """What a label's logit is the sum of, for what it read of a document."""
         assert self.texts is not None
-        own = self.texts.at(torch.tensor([label], device=self.texts.lengths.device))
+        own = self.texts.at(torch.tensor([label]))
         with torch.no_grad():
             read = float(self.scale.exp() * (self.to_output(self._read(own))[0] @ summary))
             row, known = int(own.residuals[0].clamp(min=0)), bool(own.residuals[0] >= 0)
@@ -113,7 +115,7 @@ class ReadLabels(LabelEncoder):
             assert self.texts is not None
             with torch.no_grad():
                 self.kept = self._read(self.texts)
-        return self.kept if candidates is None else self.kept[candidates]
+        return self.kept if candidates is None else self.kept[send(candidates, self.kept.device)]
 
     def _read(self, texts: Texts) -> Tensor:
         """(labels, said) of length 1."""

@@ -48,7 +48,7 @@ class TokenEncoder(nn.Module, ABC):
 
     @abstractmethod
     def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
-        """(texts, said), what short texts say, each as a whole; both inputs are on the device."""
+        """(texts, said), what short texts say, each as a whole; lengths are on the host."""
 
     def levels(self) -> list[nn.Module]:
         """Parts by depth, lowest first, for step sizes of their own."""
@@ -200,9 +200,9 @@ def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
 
 
 def mean_of(states: Tensor, lengths: Tensor) -> Tensor:
-    """(texts, width), the mean of the states of each text; lengths are on the device of the states."""
-    real = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-    return (states.float() * real[..., None]).sum(1) / lengths[:, None].clamp(min=1)
+    """(texts, width), the mean of the states of each text; lengths are on the host."""
+    real = mask_of(lengths, states)
+    return (states.float() * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1)
 
 
 def _keras_start(layer: nn.Module) -> None:

@@ -258,15 +258,16 @@ class Trainer:
         tokens, targets = examples.batch(rows)
         candidates = self._drawn(rows) if self.settings.sampled else self.candidates
         with precision(self.settings.precision, self.device):
-            return self.network.loss(tokens, _columns(targets, candidates), candidates=candidates)
+            there = None if candidates is None else send(candidates, self.device)
+            return self.network.loss(tokens, _columns(targets, there), candidates=candidates)
 
     def _drawn(self, rows: np.ndarray) -> Tensor:
-        """The labels of these documents, and others; which ones follows from seed, epoch, step and documents alone."""
+        """The labels of these documents, and others, on the host; which ones follows from seed, epoch, step and documents."""
         state, wanted = self.state, np.unique(self.train.gold[rows].indices)
         others = np.setdiff1d(self.in_loss, wanted, assume_unique=True)
         random = np.random.default_rng((self.seed, state.epoch, state.step, int(rows[0])))
         count = min(len(others), max(0, self.settings.sampled - len(wanted)))
-        return send(torch.from_numpy(np.concatenate([wanted, random.choice(others, count, replace=False)])), self.device)
+        return torch.from_numpy(np.concatenate([wanted, random.choice(others, count, replace=False)]))
 
     def _check(self, losses: list[Tensor], batches: Sequence[np.ndarray]) -> None:
         """Add up losses, or stop at one that is not a number; the checkpoint on disk is older and good."""

@@ -11,6 +11,6 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
     From pinned memory, which is kept until a GPU has read it: other memory may be reused before, and the GPU would read that.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or values.is_cuda:
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

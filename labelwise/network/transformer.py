@@ -18,13 +18,15 @@ from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
 from labelwise.features.subwords import quiet
-from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length
+from labelwise.network.packing import pack
+from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length, placed
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, mean_of, spatial_dropout
 from labelwise.network.transfer import send
 
 # Families whose attention is over all tokens: they take a mask as it is, (batch, 1, 1, length). From (batch, length) the library
 # makes one for any family, but looks at its values first, and so waits for the GPU in every step.
 PLAIN = ("bert", "electra", "roberta", "xlm-roberta")
+COUNTED = ("bert", "electra")  # families that count places from 0, so that they can be told
 
 
 class TransformerEncoder(TokenEncoder):
@@ -52,6 +54,7 @@ class TransformerEncoder(TokenEncoder):
         self.width = self.said = int(config.hidden_size)
         self.recordings: Recordings | None = None
         self.plain = config.model_type in PLAIN and config._attn_implementation == "sdpa"
+        self.packs = config.model_type in COUNTED and self.plain and not recompute
         for level in self.levels()[:frozen]:
             level.requires_grad_(False)
         if recompute and not model.supports_gradient_checkpointing:
@@ -64,13 +67,13 @@ class TransformerEncoder(TokenEncoder):
         return self._in_segments(tokens)
 
     def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
-        """(texts, width), the mean of the states of each short text."""
-        longest = numbers.shape[1]
-        if numbers.is_cuda:
-            numbers = pad(numbers, (0, good_length(longest, self.segment) - longest))
-        real = torch.arange(numbers.shape[1], device=numbers.device) < lengths[:, None]
+        """(texts, width), the mean of the states of each short text; lengths are on the host."""
+        # Launched one by one: a recording would need memory of its own until the backward pass is over.
+        if self.packs:
+            packed = pack(numbers, lengths, self.padding)
+            return packed.means(self._states(packed.numbers, packed.mask, None, packed.places))
+        real = mask_of(lengths, numbers)
         mask = real[:, None, None] if self.plain else real.long()
-        # Launched one by one: texts are many, and a recording would need memory of its own until the backward pass is over.
         return mean_of(self._states(numbers.masked_fill(~real, self.padding), mask, None), lengths)
 
     def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
@@ -145,17 +148,17 @@ class TransformerEncoder(TokenEncoder):
         states = spatial_dropout(self._states(told, mask, self.recordings), self.dropout, self.training)
         return (states if full else states * real[..., None])[:, :longest]
 
-    def _states(self, told: Tensor, mask: Tensor | None, recordings: Recordings | None) -> Tensor:
-        """What the transformer makes of numbers or vectors."""
+    def _states(self, told: Tensor, mask: Tensor | None, recordings: Recordings | None, places: Tensor | None = None) -> Tensor:
+        """What the transformer makes of numbers or vectors; `places` of tokens if they are not one after the other."""
         numbers = not told.is_floating_point()
         # What is computed again would find the weights that are not rounded.
         if torch.is_autocast_enabled("cuda") and told.is_cuda and numbers and not self.recompute:
             if recordings is not None and self.training:
                 return recordings(told, mask)
-            return Rounded(self.model)(told, mask)
+            return Rounded(self.model)(told, mask, places)
         with attention_kernels(told.shape[1], mask is not None):
             what = {"input_ids" if numbers else "inputs_embeds": told}
-            found: Tensor = self.model(**what, attention_mask=mask).last_hidden_state
+            found: Tensor = self.model(**what, attention_mask=mask, **placed(places)).last_hidden_state
         return found
 
 

@@ -1,0 +1,65 @@
+"""Many short texts in few rows of a transformer: several stand in a row, and none sees the others.
+
+Label texts are a few tokens long, the longest among them many more. Each in a row of its own, most of the work would be padding.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labelwise.network.transfer import send
+
+ROW = 128  # tokens: short enough that attention within a row costs little
+
+
+class Packed(NamedTuple):
+    """Where texts stand in rows; on the device."""
+
+    numbers: Tensor  # (rows, ROW), padding between texts that fill no row
+    places: Tensor  # (rows, ROW), a token's place in its text
+    mask: Tensor  # (rows, 1, ROW, ROW), true where one token sees another
+    parts: Tensor  # (rows, most texts of a row, ROW), each token's share in the mean of its text
+    slots: Tensor  # (texts,), where each text's mean stands among (rows × most texts of a row)
+
+    def means(self, states: Tensor) -> Tensor:
+        """(texts, width), the mean of the states of each text."""
+        found = torch.bmm(self.parts, states.float())
+        return found.flatten(0, 1)[self.slots]
+
+
+def pack(numbers: Tensor, lengths: Tensor, padding: int) -> Packed:
+    """Put texts (texts, longest), of lengths that are known on the host, into rows."""
+    sizes, device, width = lengths.numpy(), numbers.device, max(ROW, int(lengths.max()))
+    order = np.argsort(-sizes, kind="stable")
+    row, column, slot = _next_fit(sizes[order].tolist(), width)
+    rows, most = int(row[-1]) + 1, int(slot.max()) + 1
+    slots = np.empty_like(slot)
+    slots[order] = row * most + slot
+    texts = np.repeat(order, sizes[order])  # of each token, as are the next two
+    inside = np.arange(len(texts)) - np.repeat(np.cumsum(sizes[order]) - sizes[order], sizes[order])
+    places = np.repeat(row * width + column, sizes[order]) + inside
+    parts = slots[texts] * width + places % width
+    text, place, to, part, slot_of = (send(torch.from_numpy(found), device) for found in (texts, inside, places, parts, slots))
+    own, flat, within = (torch.full((rows * width,), first, device=device) for first in (-1, padding, 0))
+    own[to], flat[to], within[to] = text, numbers[text, place], place
+    own, flat, within = (found.view(rows, width) for found in (own, flat, within))
+    shares = torch.zeros(rows * most * width, device=device)
+    shares[part] = 1 / send(lengths, device)[text].float()
+    return Packed(flat, within, (own[:, :, None] == own[:, None])[:, None], shares.view(rows, most, width), slot_of)
+
+
+def _next_fit(sizes: list[int], width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, first column and number within the row of each text; the longest come first, so rows are nearly full."""
+    row = column = slot = 0
+    found = []
+    for size in sizes:
+        if column + size > width:
+            row, column, slot = row + 1, 0, 0
+        found.append((row, column, slot))
+        column, slot = column + size, slot + 1
+    rows, columns, slots = np.array(found, dtype=np.int64).T
+    return rows, columns, slots

@@ -1,0 +1,60 @@
+"""Short texts that share the rows of a transformer."""
+
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labelwise.network.packing import ROW, pack
+from labelwise.network.transformer import TransformerEncoder, read_transformer
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return TransformerEncoder(read_transformer(str(tiny.bert(tmp_path_factory.mktemp("bert")))), 32, 0).eval()
+
+
+def texts(lengths: list[int]) -> torch.Tensor:
+    torch.manual_seed(len(lengths))
+    numbers = torch.randint(5, 30, (len(lengths), max(lengths)))
+    return numbers.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], 0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=60))
+def test_every_token_stands_once_among_those_of_its_own_text(lengths):
+    numbers = texts(lengths)
+    packed = pack(numbers, torch.tensor(lengths), 0)
+    assert packed.numbers.shape[1] == max(ROW, *lengths)
+    assert packed.numbers.shape[0] <= 2 * sum(lengths) / ROW + 1
+    first = torch.where(packed.parts > 0, 1, 0).flatten(0, 1)[packed.slots]  # (texts, row), 1 at a text's own columns
+    rows = packed.slots // packed.parts.shape[1]
+    for text, (row, own) in enumerate(zip(rows, first, strict=True)):
+        columns = torch.nonzero(own)[:, 0]
+        assert packed.numbers[row, columns].tolist() == numbers[text, : lengths[text]].tolist()
+        assert packed.places[row, columns].tolist() == list(range(lengths[text]))
+        assert packed.mask[row, 0, columns].sum(-1).tolist() == [lengths[text]] * lengths[text]
+
+
+def test_a_text_says_the_same_alone_and_among_others(encoder):
+    lengths = [3, 30, 7, 2, 12, 30, 5, 9, 1, 28, 30, 30]
+    numbers = texts(lengths)
+    with torch.no_grad():
+        together = encoder.say(numbers, torch.tensor(lengths))
+        alone = [
+            encoder.model(input_ids=row[None, :length]).last_hidden_state[0].mean(0)
+            for row, length in zip(numbers, lengths, strict=True)
+        ]
+    torch.testing.assert_close(together, torch.stack(alone))
+
+
+def test_gradients_are_those_of_texts_in_rows_of_their_own(encoder):
+    lengths = torch.tensor([4, 9, 2, 17])
+    numbers = texts(lengths.tolist())
+    weight = encoder.model.get_input_embeddings().weight
+    (packed,) = torch.autograd.grad(encoder.say(numbers, lengths).pow(2).sum(), weight)
+    encoder.packs = False
+    (padded,) = torch.autograd.grad(encoder.say(numbers, lengths).pow(2).sum(), weight)
+    encoder.packs = True
+    torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-6)
