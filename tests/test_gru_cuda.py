@@ -27,7 +27,7 @@ def packed(layer: nn.GRU, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.
     return pad_packed_sequence(layer(words)[0], batch_first=True, total_length=inputs.shape[1])[0]
 
 
-@pytest.mark.parametrize(("units", "batch", "length"), [(5, 3, 7), (16, 18, 4), (50, 17, 9), (100, 2, 5)])
+@pytest.mark.parametrize(("units", "batch", "length"), [(5, 3, 7), (16, 18, 4), (50, 17, 9), (64, 2, 5)])
 def test_states_and_gradients_are_those_of_the_packed_layer(units, batch, length):
     from labelwise.network.gru_cuda import fits, run
 
@@ -42,6 +42,22 @@ def test_states_and_gradients_are_those_of_the_packed_layer(units, batch, length
     theirs, ours = (torch.autograd.grad((states * slopes).sum(), wanted) for states in (expected, found))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter is too slow for it")
+def test_wide_layers_are_as_near_to_float32_as_those_of_torch_are():
+    from labelwise.network.gru_cuda import run
+
+    layer, lengths = made(20, 100), torch.tensor([60, 7, 33], device=DEVICE)
+    inputs, slopes = torch.randn(3, 60, 20, device=DEVICE), torch.randn(3, 60, 200, device=DEVICE)
+    exact = packed(layer, inputs, lengths)
+    wanted = torch.autograd.grad((exact * slopes).sum(), list(layer.parameters()))
+    with torch.autocast("cuda", torch.bfloat16):
+        found, theirs = run(layer, inputs, lengths).float(), packed(layer, inputs, lengths).float()
+    ours = torch.autograd.grad((found * slopes).sum(), list(layer.parameters()))
+    assert (found - exact).abs().max() < 2 * (theirs - exact).abs().max()
+    for one, other in zip(ours, wanted, strict=True):
+        assert (one - other).norm() < 0.03 * other.norm()
 
 
 def test_a_document_without_words_has_states_of_zero():
