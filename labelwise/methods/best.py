@@ -22,7 +22,8 @@ from labelwise.settings import Range
 PAIRS = 39_972 * 160 * 5_585 / 77
 TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of MiniLM's size: 2 cores read 7,700 to 9,100
 PATIENCE = 30.0  # minutes that it may take where no budget is given
-LONG = 20_000  # documents from which on fewer epochs do
+LONG = 20_000  # documents from which on batches may be larger, and long ones be cut shorter
+READ = 140_000  # documents that a transformer reads in training, all epochs together
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT = {"kept": True, "segment": 256}
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
@@ -109,7 +110,9 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
         read_transformer(given.checkpoint)
     except (BadModel, MissingExtra) as error:
         return str(error)
-    encoder = {"checkpoint": given.checkpoint, **KEPT} if slow else {"checkpoint": given.checkpoint}
-    training = ON_CPU if slow else {"epochs": 6 if len(train) >= LONG else 12}
+    encoder: dict[str, Any] = {"checkpoint": given.checkpoint, **(KEPT if slow else {})}
+    training: dict[str, Any] = ON_CPU if slow else {"epochs": min(12, max(3, round(READ / len(train))))}
+    if not slow and len(train) >= LONG:
+        encoder["segment"], training["batch"] = 256, 128
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
     return {"device": given.device, "budget": left, "encoder": encoder, "training": training}

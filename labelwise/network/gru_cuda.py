@@ -70,7 +70,8 @@ def _grid(batch: int) -> tuple[int, int]:
 
 def _sizes(weight: Tensor) -> dict[str, int]:
     units = weight.shape[2]
-    return {"units": units, "ROWS": ROWS, "WIDTH": max(16, triton.next_power_of_2(units)), "num_warps": 4 if units <= 64 else 8}
+    shape = {"units": units, "ROWS": ROWS, "WIDTH": max(16, triton.next_power_of_2(units))}
+    return {**shape, "num_warps": 4 if units <= 64 else 8, "num_stages": 2}  # with three, 128 units need too much memory
 
 
 @triton.jit
