@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from labelwise import metrics, registry
 from labelwise.corpus import GROUPS
 from labelwise.methods.base import Explains, ZeroShot
 from labelwise.settings import explain
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gap_figures import figures
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
@@ -30,7 +34,23 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "results.md": results(),
     }
-    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()}
+    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page()
+
+
+def gap_page() -> dict[str, str]:
+    """The page about GAP with its figures made anew, and its plot."""
+    lines = [line for line in latest_results() if line["benchmark"] == "gap-study"]
+    sizes = [[line[key] for key in ("documents", "labels", "words")] for line in lines]
+    made, plot = figures([line for line, size in zip(lines, sizes, strict=True) if size == sizes[-1]], table)
+    page = (DOCS / "gap.md").read_text(encoding="utf-8")
+    return {"gap.md": _between(page, "figures", made)} | ({"images/gap.svg": plot} if plot else {})
+
+
+def _between(page: str, mark: str, content: str) -> str:
+    """The page with other content between the comments `mark` and `/mark`."""
+    before, _, rest = page.partition(f"<!-- {mark} -->\n")
+    _, _, after = rest.partition(f"<!-- /{mark} -->")
+    return f"{before}<!-- {mark} -->\n{content}\n<!-- /{mark} -->{after}"
 
 
 def methods() -> str:
@@ -464,15 +484,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def with_results(readme: str) -> str:
     """The README with its results table made anew."""
-    before, _, rest = readme.partition("<!-- results -->\n")
-    _, _, after = rest.partition("<!-- /results -->")
     lines = over_seeds([line for line in latest_results() if line["benchmark"] == "quality"])
     corpora = list(dict.fromkeys(line["corpus"] for line in lines))
     rows = []
     for method in dict.fromkeys(line["method"] for line in lines):
         found = {line["corpus"]: line for line in lines if line["method"] == method}
         rows.append((method, *(_four(found.get(corpus)) for corpus in corpora)))
-    return f"{before}<!-- results -->\n{table(('method', *corpora), rows)}\n<!-- /results -->{after}"
+    return _between(readme, "results", table(("method", *corpora), rows))
 
 
 def _four(line: Mapping[str, Any] | None) -> str:

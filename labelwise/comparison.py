@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -54,14 +54,53 @@ class Score:
         return self.p is not None and self.p < LEVEL
 
 
+@dataclass(frozen=True)
+class Repeated(Report):
+    """The mean of what one method came to with several seeds, for each document too."""
+
+    seeds: int = 1
+    spread: dict[str, dict[str, float]] = field(default_factory=dict)  # group → metric → standard deviation over seeds
+
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> Report:
+        """One report from several of the same method and documents; the only one is what it is."""
+        if len(reports) == 1:
+            return reports[0]
+        first = reports[0]
+        scores = {
+            group: {
+                metric: np.array([report.groups[group][metric] for report in reports]) for metric in found.keys() - set(COUNTS)
+            }
+            for group, found in first.groups.items()
+        }
+        values = {
+            group: {metric: np.mean([report.values[group][metric] for report in reports], axis=0) for metric in found}
+            for group, found in first.values.items()
+            if all(report.values.get(group) for report in reports)
+        }
+        facts = {one.name: getattr(first, one.name) for one in fields(Report)} | {"values": values}
+        facts["groups"] = {
+            group: {name: float(scores[group][name].mean()) if name in scores[group] else value for name, value in found.items()}
+            for group, found in first.groups.items()
+        }
+        spread = {group: {name: float(some.std(ddof=1)) for name, some in found.items()} for group, found in scores.items()}
+        return cls(**facts, seeds=len(reports), spread=spread)
+
+
 class Comparison(Rendered):
     """Methods in the given order, one row each; a method that comes twice on a split gets a number.
 
-    `zones` puts methods under a title, such as "label trees"; `metrics` chooses columns, by "rp" at every cut-off or "rp@5".
+    `zones` puts methods under a title, such as "label trees"; `metrics` chooses columns, by "rp" at every cut-off or "rp@5",
+    and `groups` too. A method's reports with several seeds come as one `Repeated`, printed as mean ± spread.
     """
 
     def __init__(
-        self, reports: Sequence[Report], zones: Mapping[str, str] | None = None, *, metrics: Sequence[str] | None = None
+        self,
+        reports: Sequence[Report],
+        zones: Mapping[str, str] | None = None,
+        *,
+        metrics: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
     ) -> None:
         if not reports:
             raise LabelwiseError("nothing to compare; give at least one report")
@@ -70,7 +109,7 @@ class Comparison(Rendered):
         self._placed = _place(reports)
         titles = {row: (zones or {}).get(report.method, "") for (row, _, _), report in self._placed.items()}
         self.zones = {title: [row for row in titles if titles[row] == title] for title in titles.values()}
-        self.columns = _columns(reports, metrics)
+        self.columns = _columns(reports, metrics, groups)
 
     def report(self, row: str, column: Column) -> Report | None:
         """The report behind a cell."""
@@ -101,11 +140,11 @@ class Comparison(Rendered):
     def csv(self) -> str:
         """One line per score, from 0 to 1, with its corrected p-value."""
         names = ["zone", "method", *Column._fields, "ties", "score", "best", "zone_best", "p", "worse"]
-        return to_csv(names, self._records())
+        return to_csv(names, self.records())
 
     def json(self) -> str:
         """The records of `csv`, and which test made the p-values."""
-        records = [{name: plain(value) for name, value in record.items()} for record in self._records()]
+        records = [{name: plain(value) for name, value in record.items()} for record in self.records()]
         return json.dumps({"test": TEST if self._p_values else None, "scores": records}, ensure_ascii=False, indent=1) + "\n"
 
     def html(self) -> str:
@@ -167,8 +206,12 @@ class Comparison(Rendered):
         return [report for report in self.reports if (report.corpus, report.split) == column[:2]]
 
     def _cell(self, row: str, column: Column) -> Cell:
-        score = self.scores.get((row, column))
-        return Cell(percent(score.value), score.best, score.zone_best, score.worse) if score else Cell()
+        score, report = self.scores.get((row, column)), self.report(row, column)
+        if score is None:
+            return Cell()
+        spread = report.spread.get(column.group, {}).get(column.metric) if isinstance(report, Repeated) else None
+        text = percent(score.value) + (f" ± {percent(spread)}" if spread is not None else "")
+        return Cell(text, score.best, score.zone_best, score.worse)
 
     def _notes(self) -> Iterator[str]:
         blocks = {self.block(column): max(self._of(column), key=lambda report: report.documents) for column in self.columns}
@@ -178,8 +221,11 @@ class Comparison(Rendered):
         modes = {report.ties: _union(r.method for r in self.reports if r.ties == report.ties) for report in self.reports}
         named = (f"{mode} ({', '.join(methods)})" if len(modes) > 1 else mode for mode, methods in modes.items())
         yield f"Ties: {'; '.join(named)}."
+        if any(isinstance(report, Repeated) for report in self.reports):
+            yield "Means over seeds ± their standard deviation; tests compare each document's mean over seeds."
 
-    def _records(self) -> Iterator[dict[str, Any]]:
+    def records(self) -> Iterator[dict[str, Any]]:
+        """One for each score, with all that is known of it."""
         zones = {row: title for title, rows in self.zones.items() for row in rows}
         for (row, column), score in self.scores.items():
             record: dict[str, Any] = {"zone": zones[row], "method": row}
@@ -214,13 +260,13 @@ def _place(reports: Sequence[Report]) -> dict[tuple[str, str, str], Report]:
     return placed
 
 
-def _columns(reports: Sequence[Report], metrics: Sequence[str] | None) -> list[Column]:
+def _columns(reports: Sequence[Report], metrics: Sequence[str] | None, groups: Sequence[str] | None) -> list[Column]:
     known = _union(metric for report in reports for metric in report.metrics)
     chosen = [name for name in known if metrics is None or name in metrics or name.partition("@")[0] in metrics]
     columns = [
         Column(*place, group, metric)
         for place in _union((report.corpus, report.split) for report in reports)
-        for group in _union(name for report in reports for name in report.groups)
+        for group in _union(name for report in reports for name in report.groups if groups is None or name in groups)
         for metric in chosen
         if any((report.corpus, report.split) == place and metric in report.groups.get(group, {}) for report in reports)
     ]

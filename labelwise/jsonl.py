@@ -13,7 +13,7 @@ import tempfile
 import tomllib
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -35,14 +35,20 @@ LABEL_KEYS = {"id", "name", "parents", "synonyms", "description"}
 LAZY_BYTES = 1 << 30  # a larger plain file is read lazily; a compressed one when an eighth of this
 
 
-def read_corpus(folder: Path | str, *, unknown_labels: UnknownLabels = "error", progress: Progress = silent) -> Splits:
-    """The splits of a corpus folder; a split without a file is empty."""
+def read_corpus(
+    folder: Path | str,
+    *,
+    only: Collection[str] = Splits._fields,
+    unknown_labels: UnknownLabels = "error",
+    progress: Progress = silent,
+) -> Splits:
+    """The splits of a corpus folder; a split without a file is empty, and so is one that is not asked for."""
     folder = Path(folder)
     if not folder.is_dir():
         raise BadCorpus(f"{folder}: no such folder; a corpus is a folder with labels.jsonl and train.jsonl")
     info = read_info(folder)
     labels = _folder_labels(folder, unknown_labels)
-    paths = {name: find(folder, f"{name}.jsonl") for name in Splits._fields}
+    paths = {name: find(folder, f"{name}.jsonl") if name in only else None for name in Splits._fields}
     if not any(paths.values()):
         raise BadCorpus(f"{folder}: no train.jsonl, dev.jsonl or test.jsonl (plain, .gz or .xz) in it")
     admission = Admission(labels, unknown_labels)

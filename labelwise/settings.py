@@ -25,11 +25,15 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Range(GroupedMetadata):
-    """The values a setting may take, and between which a search looks: evenly, or by ratio with `log`."""
+    """The values a setting may take, and between which a search looks: evenly, or by ratio with `log`.
+
+    `tried` says that a setting is worth searching: between which values, or by which factor below and above its default.
+    """
 
     low: float
     high: float
     log: bool = False
+    tried: tuple[float, float] | float | None = None
 
     def __iter__(self) -> Iterator[object]:
         yield Ge(self.low)

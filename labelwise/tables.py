@@ -271,6 +271,7 @@ LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "×": r"$\times$",
+    "±": r"$\pm$",
     MISSING: "--",
     DAGGER: r"$\dagger$",
 }

@@ -172,12 +172,21 @@ def test_reading_a_folder_closed_and_smaller(corpus_folder, tmp_path):
     assert all("bird" in labels and "animal" in labels for labels in closed if "owl" in labels)
 
 
-def test_the_demo_ends_in_a_table_and_a_report(tmp_path):
-    text = ok("demo", "--out", tmp_path / "demo")
-    for word in ("all", "frequent", "few", "zero", "lexical"):
+def test_the_demo_is_a_study_that_ends_in_a_table_and_a_report(tmp_path, monkeypatch, capsys):
+    from labelwise.cli import demo
+
+    small = [one for one in demo.SETTINGS if not one.startswith(("training.epochs", "words", "encoder"))]
+    monkeypatch.setattr(demo, "WORLD", {"documents": 60, "labels": 20, "words": 10})
+    monkeypatch.setattr(demo, "SETTINGS", [*small, "training.epochs=1", "words.width=4", "encoder.units=2"])
+    demo.demo(tmp_path / "demo")
+    text = capsys.readouterr().out
+    for word in ("all", "few", "zero", "bonsai", "bigru-lwan", "dc-bigru-lwan", "gc-bigru-lwan"):
         assert word in text
     report = Path(text.split("report: ")[1].strip())
     assert report.read_text().startswith("<!doctype html>")
+    assert report.parent.parent == tmp_path / "demo"
+    assert "gc-bigru-lwan" in ok("report", tmp_path / "demo")
+    assert "few" in ok("evaluate", tmp_path / "demo/runs/world-any-level/bonsai/seed-1/model", "--on", tmp_path / "demo/corpus")
 
 
 def test_resuming_a_finished_training_does_nothing_and_other_settings_are_refused(corpus_folder, model):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,3 +81,25 @@ def test_bad_requests_are_refused():
         make_world("levaes")
     with pytest.raises(BadSettings, match="at least 10 documents, 20 labels"):
         make_world(labels=3)
+
+
+def test_names_can_be_kept_from_telling_of_the_labels_above():
+    habits = [replace(HABITS["leaves"], names=names) for names in ("path", "own")]
+    path, own = (make_world("leaves", documents=60, labels=200, habit=habit) for habit in habits)
+    assert [list(corpus) for corpus in path] == [list(corpus) for corpus in own]
+    assert [label.parents for label in path.labels] == [label.parents for label in own.labels]
+    shared = {"path": 0, "own": 0}
+    for kind, labels in (("path", path.labels), ("own", own.labels)):
+        words = {label.id: set(label.name.split()) for label in labels}
+        shared[kind] = sum(bool(words[label.id] & words[parent]) for label in labels for parent in label.parents)
+    below = sum(len(label.parents) for label in path.labels)
+    assert shared["path"] == below
+    assert shared["own"] < 0.05 * below
+    assert len({label.name for label in own.labels}) > 190
+
+
+def test_a_habit_of_ones_own_replaces_the_guidelines():
+    few = replace(HABITS["leaves"], draws=2, zipf=1)
+    splits = make_world("leaves", documents=300, labels=100, habit=few)
+    assert splits.train.gold().nnz / len(splits.train) < 2.1
+    assert Hierarchy(splits.labels).leaves[Groups.of(splits).all].all()

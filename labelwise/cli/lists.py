@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -37,12 +39,32 @@ def methods(
         _print({f"{key} = {default}": f"{meaning} ({kind})" for key, kind, default, meaning in rows}, False)
 
 
-def recipes(as_json: Json = False) -> None:
-    """List the recipes that come with labelwise."""
+def recipes(
+    part: Annotated[
+        str, typer.Argument(metavar="NAME", help="Part of a name, such as mimic3; a whole name shows its file.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List the recipes that come with labelwise, or show one."""
+    from labelwise.errors import UnknownName, did_you_mean
     from labelwise.recipe import packaged, read_recipe
 
-    found = {name: read_recipe(path) for name, path in packaged()}
-    _print({name: f"{recipe.method} on {recipe.corpus}; {_source(recipe.source)}" for name, recipe in found.items()}, as_json)
+    paths = dict(packaged())
+    if part in paths and not as_json:
+        print(paths[part].read_text(encoding="utf-8"), end="")
+        return
+    found = {name: read_recipe(paths[name], shallow=True) for name in ([part] if part in paths else paths) if part in name}
+    if not found:
+        known = {*paths, *(side for name in paths for side in name.split("/"))}
+        raise UnknownName(f"no recipe has {part!r} in its name{did_you_mean(part, known)} (see `labelwise recipes`)")
+    if as_json:
+        print(json.dumps({name: asdict(recipe) for name, recipe in found.items()}, ensure_ascii=False, indent=2))
+        return
+    first, second = (max(map(len, column)) for column in (found, (recipe.method for recipe in found.values())))
+    for heading, names in groupby(found, lambda name: (found[name].corpus, found[name].source.get("paper"))):
+        print(", ".join(filter(None, heading)))
+        for name in names:
+            print(f"  {name:<{first}}  {found[name].method:<{second}}  {found[name].origin}")
 
 
 def datasets(as_json: Json = False) -> None:
@@ -57,10 +79,6 @@ def metrics(as_json: Json = False) -> None:
     from labelwise.metrics import names
 
     _print(names(), as_json)
-
-
-def _source(source: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in source.items())
 
 
 def _print(rows: Mapping[str, str], as_json: bool) -> None:

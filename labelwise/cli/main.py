@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from labelwise import __version__
-from labelwise.cli import calibrate, corpora, data, demo, lists, models, pretrain
+from labelwise.cli import calibrate, compare, corpora, data, demo, lists, models, pretrain, reproduce, study, tune
 from labelwise.errors import LabelwiseError
 
 app = typer.Typer(
@@ -50,6 +50,11 @@ app.command()(calibrate.calibrate)
 app.command()(models.evaluate)
 app.command()(models.predict)
 app.command()(models.explain)
+app.command()(compare.compare)
+app.command()(reproduce.reproduce)
+app.command()(tune.tune)
+app.command()(study.study)
+app.command()(study.report)
 
 
 class Interrupted(BaseException):

@@ -43,11 +43,11 @@ def read(folder: Path, unknown_labels: UnknownLabelRule = UnknownLabelRule.error
     return read_corpus(folder, unknown_labels=unknown_labels.value, progress=bar)
 
 
-def minutes(text: str | None) -> float | None:
+def minutes(text: str | None, option: str = "--budget") -> float | None:
     """'90s', '10m' or '2h' as minutes."""
     if text is None:
         return None
     number, unit = text[:-1], {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:].lower())
     if unit is None or not number.replace(".", "", 1).isdigit() or not float(number):
-        raise LabelwiseError(f"--budget {text}: write a time as 90s, 10m or 2h")
+        raise LabelwiseError(f"{option} {text}: write a time as 90s, 10m or 2h")
     return float(number) * unit

@@ -35,6 +35,7 @@ class Habit:
     draws: float  # mean labels drawn per document, before repeats fall together and ancestors are added
     focus: float  # how often the next label is a relative of one already chosen
     info: CorpusInfo
+    names: Literal["path", "own"] = "path"  # names tell of the labels above, or of the label alone
 
 
 HABITS: dict[str, Habit] = {
@@ -52,20 +53,25 @@ def make_world(
     seed: int = 1,
     words: int = 100,
     new: float = 0.05,
+    habit: Habit | None = None,
     progress: Progress = silent,
 ) -> Splits:
-    """A made corpus: `documents` split 80/10/10, `words` words each on average, a share of `new` labels absent from training."""
+    """A made corpus: `documents` split 80/10/10, `words` words each on average, a share of `new` labels absent from training.
+
+    Another `habit` than the guideline's own allows worlds that differ in one thing only. Names are no part of the texts: worlds
+    whose habits differ in `names` have the same documents.
+    """
     if guideline not in HABITS:
         raise BadSettings(f"guideline: {guideline!r} is not one of {', '.join(HABITS)}")
     if documents < 10 or labels < 20 or words < 5 or not 0 <= new <= 0.5 or seed < 0:
         raise BadSettings(
             "a world needs at least 10 documents, 20 labels, 5 words a document, new from 0 to 0.5, and a seed of 0 or more"
         )
-    habit = HABITS[guideline]
+    habit = habit or HABITS[guideline]
     random = np.random.default_rng([seed, list(HABITS).index(guideline)])
     tree = _Tree(labels, habit, random, leaves_only=guideline == "leaves")
     pool = _Words(tree, random)
-    label_set = pool.label_set()
+    label_set = pool.label_set(habit.names)
     bounds = np.array([round(documents * 0.8), round(documents * 0.9)])
     splits = np.digitize(np.arange(documents), bounds)  # 0 train, 1 dev, 2 test
     gold = _annotate(tree, habit, guideline, splits == 0, new, random)
@@ -104,7 +110,7 @@ class _Tree:
         self._first = np.searchsorted(self.parent[self._children], np.arange(labels + 1))
         self._has_children = np.diff(self._first) > 0
         self.leaf = ~self._has_children & (np.bincount(second[has_second], minlength=labels) == 0)
-        self.popularity = (random.permutation(labels) + habit.flat) ** -habit.zipf
+        self.popularity = (random.permutation(labels) + habit.flat) ** -float(habit.zipf)
         self.popularity[~self.leaf] *= not leaves_only
         self._reach = np.append(0, np.cumsum(self._mass()[self._children]))
 
@@ -225,11 +231,12 @@ class _Words:
         self.synonym = self.name.copy()
         self.synonym[:, 0] = self.company[self.own, 0]
 
-    def label_set(self) -> LabelSet:
+    def label_set(self, names_tell: str) -> LabelSet:
         """The labels, named; every third has a synonym."""
         digits = len(str(self.tree.size))
         ids = [f"t{number:0{digits}}" for number in range(self.tree.size)]
-        names, synonyms = self._phrases(self.name), self._phrases(self.synonym)
+        named, also = (self.name, self.synonym) if names_tell == "path" else self._own_names()
+        names, synonyms = self._phrases(named), self._phrases(also)
         parents = [
             tuple(ids[p] for p in pair if p >= 0)
             for pair in zip(self.tree.parent.tolist(), self.tree.second.tolist(), strict=True)
@@ -238,6 +245,13 @@ class _Words:
             Label(id, name, parent, (synonym,) if number % 3 == 0 else ())
             for number, (id, name, parent, synonym) in enumerate(zip(ids, names, parents, synonyms, strict=True))
         )
+
+    def _own_names(self) -> tuple[np.ndarray, np.ndarray]:
+        """Names and synonyms without a word of the labels above: the own word and a companion, or that companion alone."""
+        # Labels that share a word are `topics` apart, and have one companion each as long as there are.
+        turn = np.arange(self.tree.size) // len(self.company) % self.company.shape[1]
+        companion = self.company[self.own, turn]
+        return np.stack([self.own, companion], axis=1), companion[:, None]
 
     def texts(self, indptr: np.ndarray, columns: np.ndarray, words: int, random: np.random.Generator) -> Iterator[str]:
         """One text per document, some thousand documents at a time."""

@@ -35,7 +35,7 @@ BLOCK = 1 << 23  # words renumbered at once
 class TfidfSettings:
     """Which n-grams become features."""
 
-    ngrams: Annotated[int, Range(1, 8)] = 5
+    ngrams: Annotated[int, Range(1, 8, tried=(1, 5))] = 5
     """Longest n-gram, in words; shorter ones count too."""
     max_features: Annotated[int, Range(1, 2**31 - 1)] = 200_000
     """Keep this many n-grams, those with the highest count in the training texts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,6 +62,13 @@ class Resumable(Protocol):
     """A method that keeps unfinished work in a folder, and goes on from there."""
 
     work: Path | None
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A method that learns in rounds and tells of each; whoever watches may raise to end the training."""
+
+    watch: Callable[[dict[str, Any]], None] | None
 
 
 class Decides:

@@ -32,9 +32,9 @@ class LexicalSettings:
     """Look for synonyms as well as names."""
     plurals: bool = True
     """Take a word and its plural for one."""
-    coverage: Annotated[float, Range(0.0, 1.0)] = 0.5
+    coverage: Annotated[float, Range(0.0, 1.0, tried=(0.2, 0.8))] = 0.5
     """Leave out labels of which less than this share is found."""
-    apart: Annotated[float, Range(0.0, 1.0)] = 0.6
+    apart: Annotated[float, Range(0.0, 1.0, tried=(0.2, 1.0))] = 0.6
     """Worth of a name whose words stand apart, against one found side by side."""
 
 

@@ -39,7 +39,7 @@ from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVector
 from labelwise.network.network import LabelNetwork
 from labelwise.network.read_labels import ReadLabels, Texts
 from labelwise.network.token_encoders import Tokens
-from labelwise.network.training import TOKENS, Trainer, prediction_batches
+from labelwise.network.training import TOKENS, Trainer, Watch, prediction_batches
 from labelwise.network.transformer import (
     KeptStates,
     TransformerEncoder,
@@ -76,6 +76,7 @@ class Network:
     def __init__(self, settings: Any = None) -> None:
         self.settings: NetworkSettings = type(self).Settings() if settings is None else settings
         self.work: Path | None = None  # where checkpoints are kept while training goes on
+        self.watch: Watch | None = None  # is told of every look at the development documents, and may raise to end training
         self.history: list[dict[str, Any]] = []
         self._fitted: Fitted | None = None
         self._encoded: tuple[LabelSet, LabelVectors, np.ndarray] | None = None
@@ -104,6 +105,7 @@ class Network:
             work=self.work,
             fingerprint=self._fingerprint(labels, examples, checked),
             progress=show,
+            watch=self.watch,
         )
         self._fitted, self._encoded = model, None
         return self

@@ -40,13 +40,13 @@ class LinearSettings:
 
     loss: Literal["squared-hinge", "logistic"] = "squared-hinge"
     """What a mistake costs."""
-    cost: Annotated[float, Range(1e-3, 1e3, log=True)] = 1.0
+    cost: Annotated[float, Range(1e-3, 1e3, log=True, tried=10)] = 1.0
     """C, the weight of mistakes against that of large weights."""
     eps: Annotated[float, Range(1e-4, 1.0, log=True)] = 0.1
     """A classifier is done when its projected gradients spread by at most this."""
     passes: Annotated[int, Range(1, 1000)] = 20
     """Most passes over the documents."""
-    prune: Annotated[float, Range(0.0, 1.0)] = 0.1
+    prune: Annotated[float, Range(0.0, 1.0, tried=(0.01, 0.2))] = 0.1
     """Weights up to this size are dropped."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = 1
     """Same seed, same model."""
@@ -71,7 +71,7 @@ class TreeSettings(LinearSettings):
 class ParabelSettings(TreeSettings):
     """Balanced binary trees."""
 
-    leaf: Annotated[int, Range(1, 10_000)] = 100
+    leaf: Annotated[int, Range(1, 10_000, tried=4)] = 100
     """Most labels of a leaf."""
     branching: Literal[2, 4, 8, 16, 32] = 2
     """Children of a node; the paper has 2, more make training faster."""
@@ -81,7 +81,7 @@ class ParabelSettings(TreeSettings):
 class BonsaiSettings(TreeSettings):
     """Wide and shallow trees."""
 
-    clusters: Annotated[int, Range(2, 10_000)] = 100
+    clusters: Annotated[int, Range(2, 10_000, tried=4)] = 100
     """Children of a node, at most."""
     depth: Annotated[int, Range(1, 10)] = 2
     """Levels of the tree, the labels counted; 2 parts the labels once."""

@@ -59,17 +59,17 @@ class EncoderSettings:
     """What recurrent layers start from at both ends of a document."""
     fused: bool = False
     """Run GRU layers of up to 128 units in one kernel of ours on a GPU, not in cuDNN's one for each word."""
-    units: Annotated[int, Range(0, 10_000)] = 0
+    units: Annotated[int, Range(0, 10_000, tried=(100, 400))] = 0
     """Units per direction, or filters; 0 is the paper's: 300 for learned labels, 100 for others, or what fits their vectors."""
-    layers: Annotated[int, Range(1, 12)] = 1
+    layers: Annotated[int, Range(1, 12, tried=(1, 2))] = 1
     """Layers."""
-    dropout: Annotated[float, Range(0.0, 0.99)] = 0.1
+    dropout: Annotated[float, Range(0.0, 0.99, tried=(0.0, 0.5))] = 0.1
     """Share of channels dropped in training, of words, states and label vectors."""
     state_dropout: Annotated[float, Range(-1.0, 0.99)] = -1.0
     """The share for states, if it is another; below 0 it is the same."""
     dropped: Literal["channels", "values"] = "channels"
     """Drop channels of words and states as a whole, or value by value; those of transformers always as a whole."""
-    word_dropout: Annotated[float, Range(0.0, 0.99)] = 0.0
+    word_dropout: Annotated[float, Range(0.0, 0.99, tried=(0.0, 0.05))] = 0.0
     """Share of words dropped in training."""
     window: Annotated[int, Range(1, 99)] = 3
     """Words that a convolution sees at once."""
@@ -151,6 +151,13 @@ class NetworkSettings:
     labels: LabelSettings = field(default_factory=LabelSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
 
+    @property
+    def settled(self) -> tuple[str, ...]:
+        """Settings that a search leaves alone, as the others make them idle or leave them no choice."""
+        if self.encoder.kind == "transformer":
+            return ("encoder.units", "encoder.layers", "encoder.word_dropout")
+        return ("encoder.units",) if Parts(self).multiplied else ()
+
 
 class Parts:
     """The parts that settings choose, variants resolved (SPEC 1.7 to 1.12)."""
@@ -198,6 +205,8 @@ class Parts:
         self.decoder = settings.decoder if settings.decoder != "auto" else "dot" if self.refine == "none" else "tanh"
         if self.learned and self.decoder == "mlp" and given.start == "prior":
             raise BadSettings("labels.start=prior is for the biases of labels, which decoder=mlp has not; drop one of them")
+        described = not (self.learned or self.read)
+        self.multiplied = described and self.decoder == "dot" and self.merge == "none" and not self.projected  # with states
         self.attention = settings.attention
         if self.attention == "auto":
             self.attention = "label" if self.learned or self.read else "projected"
@@ -307,8 +316,7 @@ def _units(parts: Parts, recurrent: bool, label_width: int) -> int:
     """Components of a state where the settings leave them open: the paper's, or those of label vectors it is multiplied with."""
     if parts.learned or parts.read:
         return 600 if recurrent else 200
-    multiplied = parts.decoder == "dot" and parts.merge == "none" and not parts.projected
-    return label_width if multiplied else 200
+    return label_width if parts.multiplied else 200
 
 
 def _require_fit(parts: Parts, width: int, encoder: LabelEncoder) -> None:

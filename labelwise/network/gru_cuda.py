@@ -1,8 +1,8 @@
 """A bidirectional GRU on a GPU in one kernel for all words: cuDNN launches some for each word, and small layers wait for that.
 
 The states of a few documents stay on one multiprocessor from the first word to the last, with the recurrent weights; in bfloat16
-layers of up to 128 units fit, in float32 half as many. What the inputs add is one product for all words before, and gradients of weights are one after. Documents end
-where they end, so nothing is packed.
+layers of up to 128 units fit, in float32 half as many. What the inputs add is one product for all words before, and gradients of
+weights are one after. Documents end where they end, so nothing is packed.
 """
 
 from __future__ import annotations

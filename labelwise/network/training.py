@@ -36,17 +36,18 @@ from labelwise.settings import Range
 
 TOKENS = 1 << 16  # of a batch in prediction
 CHECKED = 64  # steps between looks at the loss: each look waits for the GPU
+Watch = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """How a network is trained (SPEC 1.13)."""
 
-    batch: Annotated[int, Range(1, 4096, log=True)] = 16
+    batch: Annotated[int, Range(1, 4096, log=True, tried=2)] = 16
     """Documents per step."""
     accumulate: Annotated[int, Range(1, 1024)] = 1
     """Parts a step is cut into, to need less memory."""
-    learning_rate: Annotated[float, Range(1e-6, 1e-1, log=True)] = 1e-3
+    learning_rate: Annotated[float, Range(1e-6, 1e-1, log=True, tried=5)] = 1e-3
     """Step size of Adam, constant unless there is a warm-up or decay."""
     warmup: Annotated[float, Range(0.0, 1.0)] = 0.0
     """Share of all steps over which the step size rises from 0."""
@@ -142,6 +143,7 @@ class Trainer:
         fingerprint: dict[str, Any] | None = None,
         progress: Progress,
         stage: str = "",
+        watch: Watch | None = None,
     ) -> None:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
@@ -153,7 +155,7 @@ class Trainer:
         self.mean = _copies(self.weights) if settings.average else []
         self.steps = math.ceil(len(train) / settings.batch)  # of an epoch
         self.place = None if work is None else work / "-".join([*stage.split(), "checkpoint.safetensors"])
-        self.fingerprint, self.stage = fingerprint or {}, stage
+        self.fingerprint, self.stage, self.watch = fingerprint or {}, stage, watch
         seen = torch.from_numpy(train.counts() > 0).to(device)
         self.candidates = None if settings.unseen == "negatives" else torch.nonzero(seen)[:, 0]  # labels in the loss
         self.in_loss = np.flatnonzero(train.counts() + (settings.unseen == "negatives"))  # the same, on the host
@@ -301,6 +303,8 @@ class Trainer:
         state.history.append(Round(epoch, step, loss, round(speed, 1), dev, better)._asdict())
         state.elapsed += state.seconds + time.monotonic() - begun
         state.documents, state.total, state.seconds = 0, 0.0, 0.0
+        if self.watch is not None and not self.stage:  # rounds of a stage do not compare with those of a whole training
+            self.watch(state.history[-1])
 
     @torch.no_grad()
     def _dev_scores(self) -> dict[str, float]:

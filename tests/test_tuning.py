@@ -1,0 +1,433 @@
+import json
+import math
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from itertools import count, pairwise
+
+import pytest
+from typer.testing import CliRunner
+
+import labelwise
+from labelwise.cli.main import app
+from labelwise.datasets.worlds import make_world
+from labelwise.errors import BadCorpus, BadSettings, LabelwiseError, MissingExtra, OutputExists, UnknownName
+from labelwise.evaluation import evaluate
+from labelwise.jsonl import read_corpus, write_corpus
+from labelwise.recipe import find_recipe, make_recipe_method, read_recipe
+from labelwise.registry import METHODS, make_method
+from labelwise.settings import make, override
+from labelwise.tuning.page import SearchReport, TrialResult
+from labelwise.tuning.search import tune
+from labelwise.tuning.space import Between, OneOf, grid, make_space
+from labelwise.tuning.trials import Objective, Task, run_apart
+
+TINY = ["words.width=8", "words.max_length=20", "encoder.units=4", "training.epochs=4", "threads=1"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus") / "world"
+    write_corpus(make_world(documents=60, labels=20, words=20), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(world, tmp_path_factory):
+    """A search that nothing happened to."""
+    return tune("lexical", world, tmp_path_factory.mktemp("search") / "whole", trials=12)
+
+
+def space_of(name, *entries, settings=(), pinned=()):
+    recipe = find_recipe(name)
+    return make_space(METHODS[recipe.method].load().Settings, override(recipe.settings, settings), entries, pinned)
+
+
+def tried(report):
+    return [trial.settings for trial in report.trials if trial.end == "finished"]
+
+
+# The space.
+
+
+def test_a_method_searches_the_settings_that_say_they_are_worth_it():
+    found = space_of("bigru-lwan")
+    assert set(found) == {f"encoder.{key}" for key in ("units", "layers", "dropout", "word_dropout")} | {
+        "training.batch",
+        "training.learning_rate",
+    }
+    assert found["training.batch"] == Between(8, 32, log=True, whole=True)
+    assert found["encoder.dropout"] == Between(0.0, 0.5, log=False, whole=False)
+
+
+def test_ranges_by_a_factor_lie_around_the_value_that_the_method_or_recipe_has():
+    rates = space_of("bert-base")["training.learning_rate"], space_of("bigru-lwan")["training.learning_rate"]
+    assert [(rate.low, rate.high) for rate in rates] == [pytest.approx((4e-6, 1e-4)), pytest.approx((2e-4, 5e-3))]
+    assert space_of("bonsai", settings=["cost=500"])["cost"] == Between(50, 1000, log=True, whole=False)  # up to what is allowed
+
+
+def test_settings_that_do_nothing_or_have_no_choice_are_left_alone():
+    assert set(space_of("bert-base")) == {"training.batch", "training.learning_rate", "encoder.dropout"}
+    assert "encoder.units" not in space_of("c-bigru-lwan")  # states are multiplied with the vectors of words
+    assert "encoder.units" in space_of("dc-bigru-lwan")
+    assert "encoder.units" not in space_of("bigru-lwan", pinned=["encoder.units"])
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"prior", "ensemble", "best"}))
+def test_all_that_a_search_tries_by_default_is_allowed(name):
+    kind = METHODS[name].load().Settings
+    for key, some in space_of(name).items():
+        for value in some.points():
+            make(kind, override({}, [f"{key}={json.dumps(value)}"]))
+
+
+def test_the_paper_has_a_grid_of_its_own():
+    words, transformers = space_of("bigru-lwan", "paper"), space_of("bert-base-lwan", "paper")
+    assert {key: some.points() for key, some in words.items()} == {
+        "encoder.layers": [1, 2],
+        "encoder.units": [100, 200, 300, 400],
+        "encoder.dropout": [0.1, 0.2, 0.3],
+        "encoder.word_dropout": [0, 0.01, 0.02],
+        "training.batch": [8, 16],
+    }
+    assert {key: some.points() for key, some in transformers.items()} == {
+        "encoder.dropout": [0.1, 0.2, 0.3],
+        "training.batch": [8, 16],
+        "training.learning_rate": [2e-5, 3e-5, 5e-5],
+    }
+    assert len(grid(words, 1)) == 144
+
+
+def test_a_space_can_be_named_narrowed_and_listed():
+    found = space_of("bigru-lwan", "encoder.cell", "training.decay", "encoder.units=8..16", "training.learning_rate=1e-3,0.1")
+    assert found == {
+        "encoder.cell": OneOf(("gru", "lstm")),
+        "training.decay": OneOf((False, True)),
+        "encoder.units": Between(8, 16, log=False, whole=True),
+        "training.learning_rate": OneOf((1e-3, 0.1)),
+    }
+    assert [str(some) for some in found.values()] == ["gru,lstm", "false,true", "8..16", "0.001,0.1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "message"),
+    [
+        ("bigru-lwan", ["training.learnin_rate"], r"--space training.learnin_rate: .* did you mean 'training.learning_rate'"),
+        ("bigru-lwan", ["words.vectors"], r"words.vectors has no range; say what to try, as words.vectors=A,B,C"),
+        ("bigru-lwan", ["encoder.dropout=0.1,1.5"], r"encoder.dropout: 1.5 will not do: .*less than or equal to 0.99"),
+        ("bigru-lwan", ["encoder.layers=0..2"], r"encoder.layers: 0 will not do"),
+        ("bigru-lwan", ["encoder.layers=2..1"], r"from a number to a higher one"),
+        ("bigru-lwan", ["encoder.cell=1..2"], r"must be a number"),
+        ("bigru-lwan", ["encoder.cell=gru,rnn"], r"encoder.cell: 'rnn' will not do: .*'gru' or 'lstm'"),
+        ("bonsai", ["paper"], r"the paper has a grid for networks only"),
+        ("prior", [], r"no setting is marked as worth searching; name some with --space \(there are: none\)"),
+    ],
+)
+def test_mistakes_in_a_space_are_named_with_the_way_out(name, entries, message):
+    with pytest.raises(BadSettings, match=message):
+        space_of(name, *entries)
+
+
+def test_a_setting_is_searched_or_set_not_both():
+    with pytest.raises(BadSettings, match="encoder.units is set to one value by --set"):
+        space_of("bigru-lwan", "encoder.units=8..16", pinned=["encoder.units"])
+
+
+def test_a_grid_has_every_combination_once_in_an_order_by_seed():
+    space = {"a": OneOf(("x", "y")), "b": Between(1, 3, log=False, whole=True), "c": Between(1e-4, 1.0, log=True, whole=False)}
+    points = grid(space, 1)
+    assert sorted({point["b"] for point in points}) == [1, 2, 3]
+    assert sorted({point["c"] for point in points}) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1])
+    assert len({tuple(point.values()) for point in points}) == len(points) == 2 * 3 * 5
+    assert points == grid(space, 1) != grid(space, 2)
+    with pytest.raises(BadSettings, match=r"a grid of 9,765,625 points .* is too large"):
+        grid({str(key): space["c"] for key in range(10)}, 1)
+
+
+# The search.
+
+
+def test_the_same_seed_makes_the_same_trials(world, whole, tmp_path):
+    assert tried(tune("lexical", world, tmp_path / "again", trials=12)) == tried(whole)
+    assert tried(tune("lexical", world, tmp_path / "other", trials=4, seed=2)) != tried(whole)[:4]
+    assert len({tuple(settings.values()) for settings in tried(whole)}) == 12
+    assert all(0.2 <= settings["coverage"] <= 0.8 for settings in tried(whole))
+
+
+def test_the_best_recipe_can_be_trained_and_does_what_the_search_says(world, tmp_path):
+    report = tune("lexical", world, tmp_path / "search", trials=6, settings=["plurals=false"], objective="rp@3")
+    recipe = read_recipe(tmp_path / "search" / "best.toml")
+    splits = read_corpus(world)
+    model = make_recipe_method(recipe, {}).fit(splits.train, splits.dev)
+    value = evaluate(model, labelwise.Splits(splits.train, splits.dev, splits.test[:0]), split="dev", measures=["rp@3"])
+    assert recipe.settings == {"plurals": False, **report.best.settings}
+    assert value.groups["all"]["rp@3"] == report.best.value == max(trial.value for trial in report.trials)
+    assert recipe.source == {"search": "tpe, 6 trials", "trial": report.best.number, "dev rp@3": report.best.value}
+
+
+def test_test_documents_are_never_read(world, whole, tmp_path):
+    write_corpus(read_corpus(world), tmp_path / "broken")
+    (tmp_path / "broken" / "test.jsonl").write_text("not JSON")
+    assert tried(tune("lexical", tmp_path / "broken", tmp_path / "search", trials=3)) == tried(whole)[:3]
+
+
+def test_a_grid_search_ends_when_all_is_tried(world, tmp_path):
+    space = ["coverage=0.3,0.5", "synonyms"]
+    some = tune("lexical", world, tmp_path / "search", trials=3, space=space, sampler="grid")
+    assert len(some.trials) == 3
+    every = tune("lexical", world, tmp_path / "search", trials=99, space=space, sampler="grid")
+    assert len(every.trials) == 4
+    assert {tuple(settings.values()) for settings in tried(every)} == {(c, s) for c in (0.3, 0.5) for s in (True, False)}
+
+
+def test_finished_trials_count_when_a_search_goes_on(world, whole, tmp_path):
+    heard = []
+    tune("lexical", world, tmp_path / "parts", trials=5)
+    parts = tune("lexical", world, tmp_path / "parts", trials=12, told=lambda trial, best: heard.append(trial.number))
+    assert heard == list(range(5, 12))
+    assert tried(parts) == tried(whole)
+
+
+KILLED = """
+import os, signal, sys
+import labelwise.tuning.trials as trials
+from labelwise.tuning.trials import Objective, Task, run_apart
+from labelwise.tuning.search import tune
+calls, evaluate = [], trials.evaluate
+def killed(*given, **how):
+    calls.append(1)
+    if len(calls) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return evaluate(*given, **how)
+trials.evaluate = killed
+tune("lexical", sys.argv[1], sys.argv[2], trials=12)
+"""
+
+
+def test_a_search_that_was_killed_comes_to_the_same_trials_as_one_that_was_not(world, whole, tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, world, tmp_path / "killed"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    resumed = tune("lexical", world, tmp_path / "killed", trials=12)
+    assert [trial.end for trial in resumed.trials] == ["finished"] * 3 + ["killed"] + ["finished"] * 9
+    assert tried(resumed) == tried(whole)
+    assert resumed.trials[3].settings == resumed.trials[4].settings  # what was killed is tried again
+
+
+def test_several_workers_try_what_one_would(world, tmp_path):
+    one, two = (tune("lexical", world, tmp_path / str(n), trials=7, sampler="random", workers=n) for n in (1, 2))
+
+    def found(report):
+        return sorted((tuple(trial.settings.values()), trial.value) for trial in report.trials)
+
+    assert found(one) == found(two)
+
+
+class Cruel:
+    """Leads a search and kills the workers as soon as one of them has something to do."""
+
+    def __init__(self):
+        self.numbers, self.outcomes = list(range(5)), {}
+
+    def ask(self):
+        if len(self.numbers) == 4:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid, signal.SIGKILL)
+        return Task(self.numbers.pop(0), find_recipe("lexical")) if self.numbers else None
+
+    def tell(self, number, outcome):
+        assert number not in self.outcomes
+        self.outcomes[number] = outcome
+
+
+def test_a_worker_that_dies_takes_its_trial_with_it_and_no_other(world):
+    leader = Cruel()
+    assert sorted(run_apart(leader, 2, world, {}, Objective("ndcg"))) == [0, 1, 2, 3, 4]
+    assert "exit code -9" in leader.outcomes[0].error
+    assert all(leader.outcomes[number].value for number in (2, 3, 4))
+    assert not multiprocessing.active_children()
+
+
+def test_hopeless_trials_of_a_network_are_stopped_early(world, tmp_path):
+    rates = [0.05, 0.04, 0.03, 0.02, 0.01, 1e-6]
+    space = ["training.learning_rate=" + ",".join(map(str, rates))]
+    orders = ([point["training.learning_rate"] for point in grid(space_of("bigru-lwan", *space), seed)] for seed in count())
+    seed = next(seed for seed, order in enumerate(orders) if order[-1] == 1e-6)
+    report = tune("bigru-lwan", world, tmp_path / "search", trials=6, space=space, settings=TINY, sampler="grid", seed=seed)
+    assert [(trial.end, trial.rounds) for trial in report.trials] == [("finished", 4)] * 5 + [("stopped", 2)]
+    recipe = read_recipe(tmp_path / "search" / "best.toml")
+    splits = read_corpus(world)
+    history = make_recipe_method(recipe, {"threads": 1}).fit(splits.train, splits.dev).history
+    assert report.best.value == min(line["dev"]["loss"] for line in history) == min(t.value for t in report.trials)
+    assert "threads" not in recipe.settings  # of the machine, not of the recipe
+
+
+def test_whoever_watches_a_network_hears_of_every_look_and_may_end_it(world):
+    splits, seen = read_corpus(world), []
+
+    def watch(line):
+        seen.append(line)
+        if line["epoch"] == 2:
+            raise StopIteration
+
+    method = make_method("bigru-lwan", override({}, [*TINY, "training.judge_steps=2"]))
+    method.watch = watch
+    with pytest.raises(StopIteration):
+        method.fit(splits.train, splits.dev)
+    assert [(line["epoch"], line["step"]) for line in seen] == [(1, 2), (1, 3), (2, 2)]
+    assert all({"loss", "rp", "ndcg"} <= set(line["dev"]) for line in seen)
+
+
+def test_the_objective_can_be_a_measure_of_a_label_group(world, tmp_path):
+    report = tune("lexical", world, tmp_path / "search", trials=2, objective="ndcg:few")
+    splits = read_corpus(world, only=("train", "dev"))
+    model = make_method("lexical", report.best.settings).fit(splits.train)
+    assert report.best.value == evaluate(model, splits, split="dev").groups["few"]["ndcg@5"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective", "message"),
+    [
+        (LabelwiseError, "loss", "lexical has no loss to tell; choose rp or ndcg"),
+        (UnknownName, "ndgc", r"--objective ndgc: .*did you mean 'ndcg'\?.*; or loss"),
+        (UnknownName, "ndcg:fwe", "did you mean 'few'"),
+        (BadCorpus, "ndcg:frequent", "no development document .* has a label of group 'frequent'"),
+    ],
+)
+def test_an_objective_that_cannot_be_is_refused_before_long_work(world, tmp_path, kind, objective, message):
+    with pytest.raises(kind, match=message):
+        tune("lexical", world, tmp_path / "search", trials=2, objective=objective)
+    assert not (tmp_path / "search").exists()
+
+
+def test_a_trial_that_fails_does_not_stop_the_others(world, tmp_path):
+    report = tune(
+        "bigru-lwan", world, tmp_path / "search", trials=2, space=["labels.refine=none,dense"], settings=TINY, sampler="grid"
+    )
+    ends = {trial.settings["labels.refine"]: (trial.end, trial.error) for trial in report.trials}
+    assert ends["none"] == ("finished", "")
+    assert ends["dense"][0] == "failed"
+    assert "needs described labels" in ends["dense"][1]
+    assert "needs described labels" in (tmp_path / "search" / "report.md").read_text()
+
+
+def test_a_search_in_which_everything_fails_ends_soon_and_says_why(world, tmp_path):
+    with pytest.raises(LabelwiseError, match=r"none of 3 trials came to an end; the last one: .*nowhere"):
+        tune("bigru-lwan", world, tmp_path / "search", trials=50, settings=[*TINY, "words.vectors=nowhere.txt"])
+
+
+def test_no_trial_begins_after_the_time_is_up(world, tmp_path):
+    report = tune("lexical", world, tmp_path / "search", trials=10_000, timeout=0.5 / 60)
+    assert 1 <= len(report.trials) < 1000
+
+
+# The folder.
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("lexical", {"seed": 2}, "seed is 1 there, 2 here"),
+        (
+            "lexical",
+            {"space": ["coverage"]},
+            "space.coverage is 0.2..0.8 there, 0..1 here; space.apart is 0.2..1 there, not given here",
+        ),
+        ("lexical", {"settings": ["plurals=false"]}, "settings.plurals is not given there, False here"),
+        ("lexical", {"objective": "rp"}, "objective is ndcg there, rp here"),
+        ("bonsai", {}, "method is lexical there, bonsai here"),
+    ],
+)
+def test_a_folder_of_another_search_is_refused_and_the_difference_named(world, tmp_path, name, changed, message):
+    tune("lexical", world, tmp_path / "search", trials=1)
+    with pytest.raises(OutputExists, match=f"holds another search: .*{message}"):
+        tune(name, world, tmp_path / "search", trials=1, **changed)
+
+
+def test_a_corpus_that_changed_under_a_search_is_refused(world, tmp_path):
+    tune("lexical", world, tmp_path / "search", trials=1)
+    write_corpus(make_world(documents=60, labels=20, words=20, seed=2), tmp_path / "world")
+    with pytest.raises(OutputExists, match="documents is "):
+        tune("lexical", tmp_path / "world", tmp_path / "search", trials=1)
+
+
+def test_two_searches_at_once_in_one_folder_and_a_folder_of_something_else_are_refused(world, tmp_path):
+    def second(*_):
+        with pytest.raises(OutputExists, match="a search is at work in it"):
+            tune("lexical", world, tmp_path / "search", trials=1)
+
+    tune("lexical", world, tmp_path / "search", trials=1, told=second)
+    with pytest.raises(OutputExists, match="exists, and holds no search"):
+        tune("lexical", world, world, trials=1)
+
+
+def test_a_search_killed_as_it_begins_can_begin_again(world, tmp_path):
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "trials.sqlite").touch()  # before search.json was there
+    assert len(tune("lexical", world, tmp_path / "search", trials=1).trials) == 1
+
+
+def test_optuna_says_nothing(world, tmp_path, capfd, caplog):
+    tune("lexical", world, tmp_path / "search", trials=2)
+    tune("lexical", world, tmp_path / "grid", trials=2, sampler="grid")
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+def test_without_optuna_the_way_to_install_it_is_told(monkeypatch):
+    for name in ("labelwise.tuning.search", "labelwise.tuning.storage"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtra, match=r"a search needs optuna: pip install 'labelwise\[tune\]'"):
+        labelwise.tune  # noqa: B018
+
+
+# The report and the command.
+
+
+def test_the_report_tells_every_trial_the_best_so_far_and_what_mattered(world, tmp_path):
+    report = tune("lexical", world, tmp_path / "search", trials=6)
+    assert math.isclose(sum(report.importance.values()), 1)
+    assert set(report.importance) == {"coverage", "apart"}
+    values = [trial.value for trial in report.trials]
+    assert report.best_so_far() == [max(values[: number + 1]) for number in range(6)]
+    told = json.loads((tmp_path / "search" / "report.json").read_text())
+    assert [trial["value"] for trial in told["trials"]] == values
+    assert told["best"]["value"] == max(values)
+    page = (tmp_path / "search" / "report.html").read_text()
+    assert page.count("<circle") == 6
+    assert page.count('class="dot"') == 1
+    assert "<script" not in page
+    rows = (tmp_path / "search" / "report.csv").read_text().splitlines()
+    assert rows[0] == "number,end,value,coverage,apart,rounds,seconds,error"
+    assert len(rows) == 7
+
+
+def test_the_line_of_the_best_never_gets_worse_and_stays_on_the_page_whatever_the_values():
+    search = {"method": "<b>", "corpus": "c", "objective": "loss", "sampler": "random", "seed": 1, "space": {"a": "0..1"}}
+    for values in ([0.5], [0.3, 0.3, 0.3], [0.9, 0.2, 700.0, 0.25]):
+        trials = tuple(TrialResult(number, "finished", {"a": 0.1}, value) for number, value in enumerate(values))
+        report = SearchReport(search, (*trials, TrialResult(9, "running", {})), {})
+        assert all(after <= before for before, after in pairwise(report.best_so_far()))
+        page = report.html()
+        places = [float(part.split("%")[0]) for part in page.split('cy="')[1:]]
+        assert len(places) == len(values)
+        assert all(5 <= place <= 95 for place in places)
+        assert "<b>" not in page
+
+
+def test_the_command_searches_and_prints_for_people_and_machines(world, tmp_path):
+    command = ["tune", "lexical", "--on", str(world), "--out", str(tmp_path / "search"), "--trials", "2"]
+    done = CliRunner().invoke(app, [*command, "--device", "cpu"])
+    assert done.exit_code == 0, done.exception
+    assert "trial     nDCG  coverage" in done.stdout
+    assert f"labelwise train {tmp_path / 'search' / 'best.toml'} --on {world}" in done.stdout
+    notes = done.stderr.splitlines()
+    assert notes[0] == "note: lexical has no use for --device"
+    assert [line.split(",")[0].rsplit(maxsplit=1)[0] for line in notes[1:]] == ["trial 0 finished", "trial 1 finished"]
+    assert len(json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["trials"]) == 2
+    wrong = [sys.executable, "-W", "error", "-m", "labelwise", *command, "--seed", "9"]
+    refused = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: {tmp_path / 'search'}: holds another search: seed is 1 there, 9 here")
