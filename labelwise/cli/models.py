@@ -26,6 +26,7 @@ from labelwise.cli.options import (
     Raw,
     UnknownLabelRule,
     UnknownLabelsOption,
+    adapt,
     minutes,
     read,
 )
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from labelwise.corpus import Document
     from labelwise.labels import LabelSet
     from labelwise.methods.base import Method
-    from labelwise.recipe import Recipe
 
 
 def train(
@@ -61,15 +61,18 @@ def train(
     """Train a method on a corpus and save the model."""
     from labelwise.methods.base import Decides, Resumable
     from labelwise.progress import bar
-    from labelwise.recipe import find_recipe
+    from labelwise.recipe import find_recipe, make_recipe_method
     from labelwise.storage import check_place, unfinished_beside
 
     recipe = find_recipe(method)
-    model = _configured(
-        recipe,
-        settings,
-        {"seed": seed, "threads": threads, "device": device, "budget": minutes(budget), "deterministic": deterministic or None},
-    )
+    asked = {
+        "seed": seed,
+        "threads": threads,
+        "device": device,
+        "budget": minutes(budget),
+        "deterministic": deterministic or None,
+    }
+    model = make_recipe_method(adapt(recipe, settings, asked), {})
     if not resume or not (out / "model.toml").is_file():
         check_place(out, "model", force=force)
     splits = read(on, unknown_labels)
@@ -241,20 +244,6 @@ def explain(
         print(f"  {part:+8.3f}  from {name}")
     for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
         print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
-
-
-def _configured(recipe: Recipe, assignments: list[str], asked: dict[str, Any]) -> Method:
-    """The method with --set, --seed, --threads and --device laid over the recipe."""
-    from labelwise.recipe import make_recipe_method
-    from labelwise.registry import find, methods
-    from labelwise.settings import override
-
-    known = set(find(recipe.method, methods(), "method").load().Settings.__dataclass_fields__)
-    given = {key: value for key, value in asked.items() if value is not None}
-    for key in given.keys() - known:
-        print(f"note: {recipe.method} has no use for --{key}", file=sys.stderr)
-    usable = {key: value for key, value in given.items() if key in known}
-    return make_recipe_method(recipe, {**override(recipe.settings, assignments), **usable})
 
 
 def _finished(out: Path, model: Method, labels: LabelSet) -> bool:

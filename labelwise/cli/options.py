@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from labelwise.errors import LabelwiseError
+
+if TYPE_CHECKING:
+    from labelwise.recipe import Recipe
 
 
 class UnknownLabelRule(StrEnum):
@@ -51,3 +56,13 @@ def minutes(text: str | None, option: str = "--budget") -> float | None:
     if unit is None or not number.replace(".", "", 1).isdigit() or not float(number):
         raise LabelwiseError(f"{option} {text}: write a time as 90s, 10m or 2h")
     return float(number) * unit
+
+
+def adapt(recipe: Recipe, assignments: Iterable[str], asked: dict[str, Any]) -> Recipe:
+    """The recipe with --set and other options laid over it; options that its method has no use for are told."""
+    from labelwise.recipe import adapted
+
+    found = adapted(recipe, assignments, asked)
+    for key in (key for key, value in asked.items() if value is not None and key not in found.settings):
+        print(f"note: {recipe.method} has no use for --{key}", file=sys.stderr)
+    return found

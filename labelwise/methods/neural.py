@@ -122,7 +122,7 @@ class Network:
             network.label_encoder.describe(self._facts(model, model.labels, hidden, warn=True).to(how["device"]))
         elif isinstance(network.label_encoder, ReadLabels):
             network.label_encoder.describe(self._texts(model, model.labels).to(how["device"]))
-        elif isinstance(network.label_encoder, LearnedLabels) and given.labels.start == "prior":
+        if isinstance(network.label_encoder, LearnedLabels | ReadLabels) and given.labels.start == "prior":
             network.label_encoder.start_at(counts, len(train))
         return Trainer(network, given.training, train, dev, **how).run()
 

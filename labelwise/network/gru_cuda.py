@@ -30,8 +30,10 @@ def run(layer: nn.Module, inputs: Tensor, lengths: Tensor) -> Tensor:
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     parts = [[getattr(layer, f"{name}_l0{way}") for way in ("", "_reverse")] for name in names]
     from_inputs, weight, bias_in, bias = (torch.stack(pair) for pair in parts)  # (2, 3 × units, …)
-    gates = functional.linear(inputs, from_inputs.flatten(0, 1), bias_in.flatten())
-    return Gru.apply(gates.contiguous(), weight.to(gates.dtype), bias.to(gates.dtype), lengths)  # type: ignore[no-untyped-call]
+    kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
+    with torch.autocast("cuda", enabled=False):  # what the inputs add is summed up over all words: rounded, it would tell
+        gates = functional.linear(inputs.float(), from_inputs.flatten(0, 1), bias_in.flatten())
+    return Gru.apply(gates, weight.to(kind), bias.to(kind), lengths)  # type: ignore[no-untyped-call]
 
 
 class Gru(torch.autograd.Function):
@@ -41,7 +43,7 @@ class Gru(torch.autograd.Function):
     def forward(ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
         """Both directions at once; nothing is kept but what comes in and goes out."""
         batch, length, _ = gates.shape
-        states = gates.new_zeros(batch, length, 2, weight.shape[2])
+        states = weight.new_zeros(batch, length, 2, weight.shape[2])
         _forward[_grid(batch)](gates, weight, bias, lengths, states, batch, length, **_sizes(weight))
         ctx.save_for_backward(gates, weight, bias, lengths, states)
         return states.flatten(2)
@@ -57,7 +59,7 @@ class Gru(torch.autograd.Function):
         _backward[_grid(batch)](*given, batch, length, **_sizes(weight))
         edge = states.new_zeros(batch, 1, units)
         before = torch.cat([edge, states[:, :-1, 0]], 1), torch.cat([states[:, 1:, 1], edge], 1)  # the state each word came upon
-        slopes = by_gates.view(batch, length, 2, 3 * units).clone()
+        slopes = by_gates.view(batch, length, 2, 3 * units).to(weight.dtype, copy=True)
         slopes[..., 2 * units :] = by_hidden
         flat = slopes.flatten(0, 1).transpose(0, 1)  # (2, words, 3 × units)
         by_weight = torch.bmm(flat.mT, torch.stack([each.flatten(0, 1) for each in before]))

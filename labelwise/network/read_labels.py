@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +20,7 @@ from labelwise.network.transfer import send
 
 AT_ONCE = 2048  # texts that are read at once where nothing is trained
 SCALE, SHIFT = 20.0, -8.0  # a likeness of 0.4 starts at even odds
+USUAL = 0.1  # likeness of a label and a document that does not have it
 
 Say = Callable[[Tensor, Tensor], Tensor]  # (texts, longest) numbers, (texts,) lengths on the host → (texts, width)
 
@@ -76,6 +78,12 @@ class ReadLabels(LabelEncoder):
     def describe(self, texts: Texts) -> None:
         """Say which labels there are; may be called again with others."""
         self.texts, self.kept = texts, None
+
+    def start_at(self, counts: np.ndarray, documents: int) -> None:
+        """Let the biases of seen labels start where documents like any other have the odds of the label's share of them."""
+        odds = (counts + 0.5) / (documents - counts + 0.5)
+        with torch.no_grad():
+            self.bias.copy_(torch.from_numpy(np.where(counts > 0, np.log(odds) - SHIFT - USUAL * SCALE, 0)))
 
     def gentle(self) -> Iterable[Tensor]:
         """The maps start from something good, as the encoder does."""
