@@ -12,7 +12,7 @@ from labelwise.errors import BadSettings
 from labelwise.labels import Label
 from labelwise.methods.base import load
 from labelwise.methods.readers import SubwordReader, label_text
-from labelwise.network.read_labels import SCALE, SHIFT, ReadLabels, Texts
+from labelwise.network.read_labels import SCALE, SHIFT, USUAL, ReadLabels, Texts
 from labelwise.network.training import Trainer
 from labelwise.registry import make_method
 from labelwise.settings import override
@@ -202,3 +202,15 @@ def test_words_with_vectors_can_read_labels_too(splits):
     scores = make_method("bigru-lwan", override({}, sets)).fit(splits.train, splits.dev).predict(splits.test).dense()
     assert np.isfinite(scores).all()
     assert scores[:, splits.train.gold().sum(0) == 0].std() > 0
+
+
+def test_biases_may_start_at_the_odds_of_seen_labels(folder, splits):
+    still = "training.learning_rate=1e-6", "training.head_rate=0.001"
+    biases = [
+        fitted(folder, splits, *still, f"labels.start={start}")._fitted.network.label_encoder.bias.detach().numpy()
+        for start in ("zeros", "prior")
+    ]
+    counts, documents = np.asarray(splits.train.gold().sum(axis=0)), len(splits.train)
+    expected = np.log((counts + 0.5) / (documents - counts + 0.5)) - SHIFT - USUAL * SCALE
+    np.testing.assert_allclose(biases[0], 0, atol=1e-5)
+    np.testing.assert_allclose(biases[1], np.where(counts > 0, expected, 0), atol=1e-4)

@@ -108,7 +108,7 @@ class LabelSettings:
     variant: Literal["paper", "flat", "concat", "code2019"] = "paper"
     """Other readings of DN (flat), DNC (code2019) and GNC (concat, code2019), see SPEC 1.10 to 1.12."""
     start: Literal["zeros", "prior"] = "zeros"
-    """First bias of a learned label: 0 as in the paper, or the log-odds of its share of documents, which saves many steps."""
+    """First bias that a label learns: 0 as in the paper, or by its share of the documents, which saves many steps."""
     dropout: bool = True
     """Drop components of label vectors in training."""
     max_words: Annotated[int, Range(1, 1000)] = 15
