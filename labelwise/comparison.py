@@ -39,6 +39,12 @@ class Column(NamedTuple):
     metric: str
 
 
+RECORD = (
+    *("zone", "method", *Column._fields, "ties", "score", "best", "zone_best", "p", "worse"),
+    *("seeds", "spread", "low", "high"),  # standard deviation over seeds, interval over documents
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """One cell: a score from 0 to 1 and how it stands in its column."""
@@ -138,13 +144,12 @@ class Comparison(Rendered):
         return Table("method", tuple(heads), tuple(zones), tuple(self._notes()), test)
 
     def csv(self) -> str:
-        """One line per score, from 0 to 1, with its corrected p-value."""
-        names = ["zone", "method", *Column._fields, "ties", "score", "best", "zone_best", "p", "worse"]
-        return to_csv(names, self.records())
+        """One line per score, from 0 to 1: its corrected p-value, spread over seeds and interval over documents."""
+        return to_csv(RECORD, self.records)
 
     def json(self) -> str:
         """The records of `csv`, and which test made the p-values."""
-        records = [{name: plain(value) for name, value in record.items()} for record in self.records()]
+        records = [{name: plain(value) for name, value in record.items()} for record in self.records]
         return json.dumps({"test": TEST if self._p_values else None, "scores": records}, ensure_ascii=False, indent=1) + "\n"
 
     def html(self) -> str:
@@ -224,13 +229,19 @@ class Comparison(Rendered):
         if any(isinstance(report, Repeated) for report in self.reports):
             yield "Means over seeds ± their standard deviation; tests compare each document's mean over seeds."
 
-    def records(self) -> Iterator[dict[str, Any]]:
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
         """One for each score, with all that is known of it."""
         zones = {row: title for title, rows in self.zones.items() for row in rows}
+        found = []
         for (row, column), score in self.scores.items():
-            record: dict[str, Any] = {"zone": zones[row], "method": row}
-            record |= column._asdict() | {"ties": self._placed[row, *column[:2]].ties, "score": score.value}
-            yield record | {"best": score.best, "zone_best": score.zone_best, "p": score.p, "worse": score.worse}
+            report, group, metric = self._placed[row, *column[:2]], column.group, column.metric
+            low, high = report.interval(group, metric) if metric in report.values.get(group, {}) else (None, None)
+            seeds, spread = (report.seeds, report.spread[group][metric]) if isinstance(report, Repeated) else (1, None)
+            marks = (score.value, score.best, score.zone_best, score.p, score.worse)
+            known = (zones[row], row, *column, report.ties, *marks, seeds, spread, low, high)
+            found.append(dict(zip(RECORD, known, strict=True)))
+        return found
 
 
 def _check_comparable(reports: Sequence[Report]) -> None:

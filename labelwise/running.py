@@ -1,32 +1,40 @@
 """One run: a recipe trained on a corpus and evaluated on its test documents, with what it took.
 
 Reproductions and studies are made of runs. The folder of a run appears whole or not at all; what a killed one had done lies
-beside it, and the same run goes on from there. A finished run is read back, but only if it was made with the same settings.
+beside it, and the same run goes on from there. A finished run is read back, but only if it was made with the same settings on
+the same corpus.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from labelwise.corpus import Corpus, Splits
-from labelwise.errors import LabelwiseError
+from labelwise.errors import LabelwiseError, OutputExists
 from labelwise.evaluation import evaluate
 from labelwise.methods.base import Method, Resumable
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
-from labelwise.storage import new_folder, to_toml, unfinished_beside, write_bytes
+from labelwise.storage import new_folder, read_json, to_toml, unfinished_beside, write_bytes
 
 MODEL, REPORT, RECIPE = "model", "report", "recipe.toml"  # what a run's folder holds
+LOCK = ".lock"
 ELSEWHERE = ("threads", "device")  # settings that change where a result comes from, not what it is
 SAMPLE = 1000  # documents that sub-words are counted in
+CHECKSUM = "checksum of the corpus"  # the note of a report that tells it
 
 
 def run(
@@ -37,28 +45,27 @@ def run(
     overrides: dict[str, Any] | None = None,
     name: str = "",
     keep_model: bool = True,
+    checksum: str = "",
     progress: Progress = silent,
     **evaluation: Any,
 ) -> Report:
-    """Train and evaluate, or read the report of the run that already lies in the folder."""
-    method = make_recipe_method(recipe, overrides or {})
+    """Train and evaluate, or read the report of the run that lies in the folder; the corpus's checksum may be known."""
+    method, checksum = make_recipe_method(recipe, overrides or {}), checksum or corpus_checksum(splits)
     if finished(folder, method):
-        return Report.load(folder / REPORT)
-    unfinished, made = unfinished_beside(folder), _made(recipe.method, method, splits.info.name)
-    if isinstance(method, Resumable):
-        method.work = _begun(unfinished, made)
-    with new_folder(folder, "run") as draft:
+        return _earlier(folder, splits.info.name, checksum)
+    made, test = _made(recipe.method, method, splits.info.name), splits.split("test")  # a corpus without is refused at once
+    with _work(method, folder, made + checksum) as before, new_folder(folder, "run") as draft:
         started = time.perf_counter()
         method.fit(splits.split("train"), splits.dev if len(splits.dev) else None, progress=progress)
         trained = time.perf_counter()
         report = evaluate(method, splits, name=name, per_label=True, progress=progress, **evaluation)
-        spent = {"seconds of training": trained - started, "seconds of evaluation": time.perf_counter() - trained}
-        report.notes.update({**facts(method, splits.test), **{what: round(seconds, 3) for what, seconds in spent.items()}})
+        spent = {"seconds of training": before + trained - started, "seconds of evaluation": time.perf_counter() - trained}
+        report.notes.update({**facts(method, test), **{what: round(seconds, 3) for what, seconds in spent.items()}})
+        report.notes[CHECKSUM] = checksum
         report.save(draft / REPORT)
         (draft / RECIPE).write_text(made, encoding="utf-8")
         if keep_model:
             method.save(draft / MODEL)
-    shutil.rmtree(unfinished, ignore_errors=True)
     return report
 
 
@@ -84,18 +91,81 @@ def _made(name: str, method: Method, corpus: str) -> str:
     return to_toml({"method": name, "corpus": corpus, "settings": settings})
 
 
-def _begun(unfinished: Path, made: str) -> Path:
-    """Where a run keeps what it has done so far; what one with other settings left there is of no use to this one."""
-    note = unfinished / RECIPE
-    if unfinished.exists() and not (note.is_file() and note.read_text(encoding="utf-8") == made):
-        shutil.rmtree(unfinished)
-    write_bytes(note, made.encode(), force=True)
-    return unfinished
+def _earlier(folder: Path, corpus: str, checksum: str) -> Report:
+    """The report of a finished run, if it was made on this corpus."""
+    report = Report.load(folder / REPORT)
+    if (report.corpus, report.notes.get(CHECKSUM, checksum)) != (corpus, checksum):
+        raise OutputExists(f"{folder}: holds a run on another corpus, or on {corpus!r} before it changed; name another folder")
+    shutil.rmtree(unfinished_beside(folder), ignore_errors=True)  # a kill right after the end leaves it behind
+    return report
+
+
+@contextmanager
+def _work(method: Method, folder: Path, made: str) -> Iterator[float]:
+    """Keep what a run has done so far, apart from what other settings or corpora left, until it is done.
+
+    Gives the seconds of training that went into what is there already.
+    """
+    if not isinstance(method, Resumable):
+        yield 0.0
+        return
+    place = unfinished_beside(folder)
+    with alone(place, f"{folder}: this run is being made by another process; wait for it, or name another folder"):
+        method.work = place / _digest(made)
+        yield _seconds(method.work)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _seconds(work: Path) -> float:
+    """How long earlier attempts at a run took up to what they left last; the clock of this one begins."""
+    clock, before = work / "clock.json", 0.0
+    if clock.is_file():
+        before, begun = read_json(clock)
+        before += max(0.0, max(path.stat().st_mtime for path in work.iterdir()) - begun)
+    write_bytes(clock, json.dumps([before, time.time()]).encode(), force=True)
+    return before
+
+
+@contextmanager
+def alone(folder: Path, otherwise: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold a folder, unless another process does for longer than the seconds of patience; a hold ends with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    until = time.monotonic() + patience
+    try:
+        while not _grasp(handle):
+            if time.monotonic() >= until:
+                raise LabelwiseError(otherwise)
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _grasp(handle: int) -> bool:
+    """Lock an open file, unless another process has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def corpus_checksum(splits: Splits) -> str:
+    """A digest of all that a result depends on: labels, documents, and how the corpus is reported."""
+    digest = hashlib.sha256(json.dumps([asdict(splits.info), [asdict(label) for label in splits.labels]]).encode())
+    for corpus in splits:
+        for document in corpus:
+            digest.update(json.dumps([document.id, document.text, document.labels, document.sections]).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def facts(method: Method, documents: Corpus | None = None) -> dict[str, str | float]:
     """What a report should say of the method that it is about, and of how it reads the documents."""
-    found: dict[str, str | float] = {"hardware": hardware()}
+    settings = {key: value for key, value in _flat(asdict(method.settings)).items() if key not in (*ELSEWHERE, "seed")}
+    # Runs of one method are told by this to differ in their seed only.
+    found: dict[str, str | float] = {"hardware": hardware(), "digest of the settings": _digest(json.dumps(settings))}
     if isinstance(getattr(method.settings, "seed", None), int):
         found["seed"] = method.settings.seed
     if history := getattr(method, "history", None):
@@ -129,6 +199,10 @@ def _sizes(network: Any, kind: str, layers: int) -> dict[str, str | float]:
         "layers": layers,
         "units": encoder.width // 2 if kind == "recurrent" else encoder.width,
     }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -42,11 +43,13 @@ class Range(GroupedMetadata):
 
 def make(kind: type[S], values: Mapping[str, Any], *, where: str = "") -> S:
     """Settings of a kind from plain values, checked; `where` stands before the path in messages."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     _check_keys(kind, values, (), where)
+    known = {item.name: _default(item) for item in fields(kind)}  # type: ignore[arg-type]
     try:
-        return TypeAdapter(kind).validate_python(_completed(values, {item.name: _default(item) for item in fields(kind)}))  # type: ignore[arg-type]
+        made: S = _checker(kind).validate_python(_completed(values, known))  # type: ignore[arg-type]
+        return made
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
@@ -81,6 +84,13 @@ def explain(kind: type, given: Any = None) -> list[tuple[str, str, Any, str]]:
         else:
             rows.append((item.name, _spell(hint), default, meanings.get(item.name, "")))
     return rows
+
+
+@cache  # making one takes longer than a thousand checks
+def _checker(kind: type) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def _check_keys(kind: type, values: Mapping[str, Any], path: tuple[str, ...], where: str) -> None:

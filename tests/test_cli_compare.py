@@ -83,6 +83,15 @@ def test_runs_that_differ_in_their_seed_only_become_one_row(place, tmp_path, cap
     assert shown(capsys, place / "run", tmp_path / "second", tmp_path / "third").count("bonsai (") == 3  # seed 2 comes twice
 
 
+def test_runs_with_other_settings_are_not_taken_for_other_seeds(place, tmp_path, capsys):
+    for trees in (1, 2):
+        settings = {"trees": trees, "features": {"ngrams": 1}, "threads": trees}
+        run(Recipe("bonsai", seed=2, settings=settings), WORLD, tmp_path / f"trees-{trees}")
+    told = json.loads(shown(capsys, place / "run", tmp_path / "trees-1", as_json=True))
+    assert {(score["method"], score["seeds"], score["spread"] is None) for score in told["scores"]} == {("bonsai", 2, False)}
+    assert shown(capsys, place / "run", tmp_path / "trees-2").count("bonsai (") == 2
+
+
 def test_seeds_without_scores_per_document_are_not_averaged(place, tmp_path, capsys):
     first = Report.load(place / "run" / "report")
     (tmp_path / "second.json").write_text(replace(first, notes=first.notes | {"seed": 2}).json())
@@ -103,6 +112,9 @@ def test_what_is_no_report_is_named(place, tmp_path):
         compare([place / "run", tmp_path / "nowhere"])
     with pytest.raises(LabelwiseError, match=r"corpus: neither a model nor a report \(no model.toml, report.json or report/"):
         compare([place / "corpus"])
+    (tmp_path / "study.json").write_text("{}")
+    with pytest.raises(LabelwiseError, match=r"a study, which `labelwise report .*` compares; or name runs of it: .*/runs/"):
+        compare([tmp_path])
     (tmp_path / "odd.json").write_text('{"corpus": 1}')
     with pytest.raises(LabelwiseError, match=r"odd.json: not a report"):
         compare([tmp_path / "odd.json"])

@@ -174,7 +174,7 @@ def test_csv_and_json_hold_every_score_once() -> None:
     rows = list(csv.DictReader(io.StringIO(comparison.csv())))
     records = json.loads(comparison.json())["scores"]
     assert len(rows) == len(records) == 4
-    assert rows[1] | {"score": "", "p": ""} == {
+    assert rows[1] | dict.fromkeys(("score", "p", "low", "high"), "") == {
         "zone": "two",
         "method": "bad",
         "corpus": "news",
@@ -187,7 +187,12 @@ def test_csv_and_json_hold_every_score_once() -> None:
         "zone_best": "True",
         "p": "",
         "worse": "True",
+        "seeds": "1",
+        "spread": "",
+        "low": "",
+        "high": "",
     }
+    assert float(rows[1]["low"]) < float(rows[1]["score"]) < float(rows[1]["high"])
     assert [float(row["score"]) for row in rows] == [record["score"] for record in records]
     assert records[0]["p"] is None
     assert records[1]["p"] < 0.05

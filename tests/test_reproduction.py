@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from labelwise import LabelwiseError, evaluate, make_method, make_world, write_corpus
+from labelwise import Corpus, LabelwiseError, evaluate, make_method, make_world, write_corpus
 from labelwise.recipe import Recipe, find_recipe
 from labelwise.reproduction import Check, reproduce
+from labelwise.running import alone
 from labelwise.storage import to_toml
 
 WORLD = make_world(documents=300, labels=40, words=30)
@@ -110,8 +111,13 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         reproduce(replace(LEXICAL, method="prior"), WORLD, tmp_path / "r")
     with pytest.raises(LabelwiseError, match="holds a run that was not evaluated by p@1; name another folder"):
         reproduce(replace(LEXICAL, expected={"all": {"p@1": 0.5}}), WORLD, tmp_path / "r")
-    with pytest.raises(LabelwiseError, match="holds a run on other documents than the test split of world-any-level"):
-        reproduce(LEXICAL, make_world(documents=300, labels=40, words=30, seed=2), tmp_path / "r")
+    first = WORLD.train[0]
+    changed = WORLD._replace(train=Corpus([replace(first, text=first.text + "!"), *WORLD.train[1:]], WORLD.labels, WORLD.info))
+    for other in (changed, make_world(documents=300, labels=40, words=30, seed=2)):
+        with pytest.raises(
+            LabelwiseError, match="on another corpus, or on 'world-any-level' before it changed; name another folder"
+        ):
+            reproduce(LEXICAL, other, tmp_path / "r")
 
 
 def test_cores_do_not_make_another_run(tmp_path):
@@ -120,6 +126,40 @@ def test_cores_do_not_make_another_run(tmp_path):
     reproduce(replace(tree, settings={**tree.settings, "threads": 2}), WORLD, tmp_path / "r", progress=no_work)
     with pytest.raises(LabelwiseError, match=r"with other settings \(seed=1, not 2\)"):
         reproduce(replace(tree, seed=2), WORLD, tmp_path / "r")
+
+
+def test_what_a_stopped_run_left_is_of_use_to_the_same_settings_and_corpus_only(tmp_path):
+    network = Recipe(
+        "cnn-lwan",
+        settings={"words": {"width": 4}, "encoder": {"units": 4}, "training": {"epochs": 2}, "device": "cpu", "threads": 1},
+        expected={"all": {"rp@5": 0.5}},
+    )
+    world, other = (make_world(documents=100, labels=40, words=10, seed=seed) for seed in (1, 2))
+
+    def stopped(items, task, total=None):
+        if list(tmp_path.glob(f".{place}.training/*/checkpoint.safetensors")):
+            raise LabelwiseError("the power went off")
+        yield from items
+
+    for place in ("r", "again"):
+        with pytest.raises(LabelwiseError, match="the power went off"):
+            reproduce(network, world, tmp_path / place, progress=stopped)
+    found, straight = (reproduce(network, other, tmp_path / place) for place in ("r", "straight"))
+    assert found.report.groups == straight.report.groups
+    assert not (tmp_path / ".r.training").exists()
+    (clock,) = tmp_path.glob(".again.training/*/clock.json")
+    clock.write_text(json.dumps([0, json.loads(clock.read_text())[1] - 1000]))  # as if it had taken so long
+    assert reproduce(network, world, tmp_path / "again").report.notes["seconds of training"] > 1000
+
+
+def test_two_reproductions_in_one_folder_are_refused(tmp_path):
+    tree = Recipe("bonsai", settings={"trees": 1, "features": {"ngrams": 1}}, expected={"all": {"rp@5": 0.5}})
+    with alone(tmp_path / ".r.training", ""), pytest.raises(LabelwiseError, match="is being made by another process"):
+        reproduce(tree, WORLD, tmp_path / "r")
+    reproduce(tree, WORLD, tmp_path / "r")
+    (tmp_path / ".r.training").mkdir()  # as after a kill between the last two steps
+    reproduce(tree, WORLD, tmp_path / "r", progress=no_work)
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
 @pytest.mark.parametrize("expected", [{}, {"all": {}}])
@@ -153,12 +193,12 @@ def test_the_command_goes_on_after_a_kill_and_says_by_its_exit_code_how_it_went(
     command = ["reproduce", tmp_path / "own.toml", "--on", tmp_path / "world", "--out", tmp_path / "out", "--threads", 1]
     process = subprocess.Popen([sys.executable, "-m", "labelwise", *map(str, command)], stderr=subprocess.DEVNULL)
     kept, deadline = tmp_path / ".out.training", time.monotonic() + 60
-    while not list(kept.glob("tree-0-*.npz")) and time.monotonic() < deadline:
+    while not list(kept.glob("*/tree-0-*.npz")) and time.monotonic() < deadline:
         time.sleep(0.001)
     process.kill()
     process.wait()
     assert not (tmp_path / "out").exists()
-    done = len(list(kept.glob("tree-*.npz")))
+    done = len(list(kept.glob("*/tree-*.npz")))
 
     failed = labelwise(*command, "--device", "cpu")
     assert failed.returncode == 1, failed.stderr

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer import Exit
 
 from labelwise import registry
+from labelwise.cli.study import study
 from labelwise.corpus import Corpus, CorpusInfo, Splits
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import LabelwiseError
@@ -155,9 +157,10 @@ def test_recipes_of_ones_own_are_rows_by_their_file_names(tmp_path):
     done = do(tmp_path / "study", str(tmp_path / "shallow.toml"), "bonsai")
     assert {run.job.row: run.recipe.settings["trees"] for run in done} == {"shallow": 1, "bonsai": 3}
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "shallow.toml").write_text('method = "bonsai"')
-    with pytest.raises(LabelwiseError, match="would both be called 'shallow'"):
-        find_rows([str(tmp_path / "shallow.toml"), str(tmp_path / "other" / "shallow.toml")])
+    for method in ("bonsai", "parabel"):
+        (tmp_path / "other" / "shallow.toml").write_text(f'method = "{method}"')
+        with pytest.raises(LabelwiseError, match="would both be called 'shallow'"):
+            find_rows([str(tmp_path / "shallow.toml"), str(tmp_path / "other" / "shallow.toml")])
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,21 @@ def test_a_corpus_that_changed_is_refused_with_the_way_out(tmp_path):
     do(tmp_path, "lexical", corpora=[named("another", changed)])
 
 
+def test_a_corpus_without_test_documents_is_refused_before_anything_is_trained(tmp_path):
+    untested = WORLD._replace(test=Corpus([], WORLD.labels, WORLD.info))
+    with pytest.raises(LabelwiseError, match="has no test documents"):
+        do(tmp_path / "study", "prior", corpora=[untested])
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "a/b"])
+def test_whatever_the_name_of_a_corpus_is_its_runs_stay_in_the_study(tmp_path, name):
+    do(tmp_path / "study", "prior", corpora=[named(name)])
+    (place,) = (tmp_path / "study" / "runs").glob("*/prior/seed-1")
+    assert not place.parts[-3].startswith(".")
+    assert len(Study.open(tmp_path / "study").results().runs) == 1
+
+
 def test_two_corpora_of_one_name_are_refused(tmp_path):
     with pytest.raises(LabelwiseError, match="two of these corpora have one name"):
         do(tmp_path, "prior", corpora=[WORLD, WORLD])
@@ -229,9 +247,10 @@ def test_a_folder_of_another_format_or_of_somebody_else_is_refused(tmp_path):
         Study.open(tmp_path / "study")
     with pytest.raises(LabelwiseError, match="written in format 2"):
         Study.begin(tmp_path / "study")
-    plan.write_text("[]")
-    with pytest.raises(LabelwiseError, match="damaged"):
-        Study.open(tmp_path / "study")
+    for damaged in ("[]", "7", '{"format": 1}'):
+        plan.write_text(damaged)
+        with pytest.raises(LabelwiseError, match="study.json: damaged: it needs .*rows, corpora; name another folder"):
+            Study.open(tmp_path / "study")
     with pytest.raises(LabelwiseError, match=r"not a study \(no study.json\)"):
         Study.open(tmp_path)
     with pytest.raises(LabelwiseError, match="holds something that is not a study"):
@@ -251,13 +270,13 @@ def labelwise(*arguments: object) -> list[str]:
 
 def test_a_study_killed_in_mid_training_ends_as_if_it_had_not_been(tmp_path):
     write_corpus(WORLD, tmp_path / "world")
-    epochs = 30
+    epochs = 12
     settings = [part for one in (*NETWORK, f"training.epochs={epochs}", f"training.patience={epochs}") for part in ("--set", one)]
     common = ["study", tmp_path / "world", "--methods", "cnn-lwan,prior", *settings]
     process = subprocess.Popen(labelwise(*common, "--out", tmp_path / "killed"), stdout=subprocess.DEVNULL)
     place = tmp_path / "killed" / "runs" / WORLD.info.name / "cnn-lwan"
     deadline = time.monotonic() + 60
-    while not (place / ".seed-1.training" / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
+    while not list(place.glob(".seed-1.training/*/checkpoint.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -271,6 +290,16 @@ def test_a_study_killed_in_mid_training_ends_as_if_it_had_not_been(tmp_path):
     assert isinstance(straight[0], Run)
     assert Report.load(place / "seed-1" / "report").groups == straight[0].report.groups
     assert not list(place.glob(".*")), "what was unfinished is gone"
+
+
+def test_the_exit_code_says_that_a_run_failed_and_machines_get_json(tmp_path, broken, capsys):
+    write_corpus(WORLD, tmp_path / "world")
+    with pytest.raises(Exit) as ended:
+        study([tmp_path / "world"], tmp_path / "study", methods="prior,broken", as_json=True)
+    assert ended.value.exit_code == 1
+    told = json.loads(capsys.readouterr().out)
+    assert ([run["row"] for run in told["runs"]], [one["row"] for one in told["failures"]]) == (["prior"], ["broken"])
+    study([tmp_path / "world"], tmp_path / "study", methods="prior")
 
 
 def test_the_command_line_refuses_with_exit_code_2(tmp_path):

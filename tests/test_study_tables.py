@@ -130,7 +130,7 @@ def test_rows_that_did_not_run_are_listed_with_the_reason():
     text = StudyReport(found).text()
     assert "Not run: bert-base: bert-base-uncased is not on this machine." in text
     assert "Failed: parabel on laws, seed 1: MemoryError: too much." in text
-    assert "1 runs are done, 3 are still to be done (now: bonsai on laws, seed 2)." in text
+    assert "Runs done: 1; still to be done: 3 (now: bonsai on laws, seed 2)." in text
     assert "Left out for bonsai, where there is no such setting: device." in text
 
 

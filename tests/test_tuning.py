@@ -7,6 +7,8 @@ import subprocess
 import sys
 from itertools import count, pairwise
 
+import numpy as np
+import optuna
 import pytest
 from typer.testing import CliRunner
 
@@ -20,11 +22,11 @@ from labelwise.recipe import find_recipe, make_recipe_method, read_recipe
 from labelwise.registry import METHODS, make_method
 from labelwise.settings import make, override
 from labelwise.tuning.page import SearchReport, TrialResult
-from labelwise.tuning.search import tune
+from labelwise.tuning.search import importances, tune
 from labelwise.tuning.space import Between, OneOf, grid, make_space
-from labelwise.tuning.trials import Objective, Task, run_apart
+from labelwise.tuning.trials import Objective, run_apart
 
-TINY = ["words.width=8", "words.max_length=20", "encoder.units=4", "training.epochs=4", "threads=1"]
+TINY = ["words.width=8", "words.max_length=20", "encoder.units=4", "training.epochs=3", "threads=1"]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,14 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(world, tmp_path_factory):
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("search") / "whole"
+
+
+@pytest.fixture(scope="module")
+def whole(world, place):
     """A search that nothing happened to."""
-    return tune("lexical", world, tmp_path_factory.mktemp("search") / "whole", trials=12)
+    return tune("lexical", world, place, trials=11)
 
 
 def space_of(name, *entries, settings=(), pinned=()):
@@ -78,9 +85,8 @@ def test_settings_that_do_nothing_or_have_no_choice_are_left_alone():
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"prior", "ensemble", "best"}))
 def test_all_that_a_search_tries_by_default_is_allowed(name):
     kind = METHODS[name].load().Settings
-    for key, some in space_of(name).items():
-        for value in some.points():
-            make(kind, override({}, [f"{key}={json.dumps(value)}"]))
+    for end in (0, -1):
+        make(kind, override({}, [f"{key}={json.dumps(some.points()[end])}" for key, some in space_of(name).items()]))
 
 
 def test_the_paper_has_a_grid_of_its_own():
@@ -108,7 +114,9 @@ def test_a_space_can_be_named_narrowed_and_listed():
         "encoder.units": Between(8, 16, log=False, whole=True),
         "training.learning_rate": OneOf((1e-3, 0.1)),
     }
-    assert [str(some) for some in found.values()] == ["gru,lstm", "false,true", "8..16", "0.001,0.1"]
+    assert [str(some) for some in found.values()] == ["gru,lstm", "8..16", "0.001,0.1", "false,true"]  # as they are declared
+    paths = "../one.txt", "../two.txt"
+    assert space_of("bigru-lwan", f"words.vectors={','.join(paths)}") == {"words.vectors": OneOf(paths)}
 
 
 @pytest.mark.parametrize(
@@ -119,10 +127,11 @@ def test_a_space_can_be_named_narrowed_and_listed():
         ("bigru-lwan", ["encoder.dropout=0.1,1.5"], r"encoder.dropout: 1.5 will not do: .*less than or equal to 0.99"),
         ("bigru-lwan", ["encoder.layers=0..2"], r"encoder.layers: 0 will not do"),
         ("bigru-lwan", ["encoder.layers=2..1"], r"from a number to a higher one"),
-        ("bigru-lwan", ["encoder.cell=1..2"], r"must be a number"),
+        ("bigru-lwan", ["encoder.units=a..b"], r"from a number to a higher one, as encoder.units=LOW..HIGH"),
+        ("bigru-lwan", ["papers"], r"did you mean 'paper'"),
         ("bigru-lwan", ["encoder.cell=gru,rnn"], r"encoder.cell: 'rnn' will not do: .*'gru' or 'lstm'"),
         ("bonsai", ["paper"], r"the paper has a grid for networks only"),
-        ("prior", [], r"no setting is marked as worth searching; name some with --space \(there are: none\)"),
+        ("prior", [], r"no setting is left that is marked as worth searching; name some with --space \(known: none\)"),
     ],
 )
 def test_mistakes_in_a_space_are_named_with_the_way_out(name, entries, message):
@@ -150,21 +159,27 @@ def test_a_grid_has_every_combination_once_in_an_order_by_seed():
 
 
 def test_the_same_seed_makes_the_same_trials(world, whole, tmp_path):
-    assert tried(tune("lexical", world, tmp_path / "again", trials=12)) == tried(whole)
-    assert tried(tune("lexical", world, tmp_path / "other", trials=4, seed=2)) != tried(whole)[:4]
-    assert len({tuple(settings.values()) for settings in tried(whole)}) == 12
-    assert all(0.2 <= settings["coverage"] <= 0.8 for settings in tried(whole))
+    assert tried(tune("lexical", world, tmp_path / "again", trials=2)) == tried(whole)[:2]
+    assert tried(tune("lexical", world, tmp_path / "other", trials=2, seed=2)) != tried(whole)[:2]
+    assert len({tuple(settings.values()) for settings in tried(whole)}) == 11
+
+
+def test_the_first_trials_look_everywhere(whole):
+    for key, low, high in (("coverage", 0.2, 0.8), ("apart", 0.2, 1.0)):
+        places = [(settings[key] - low) / (high - low) for settings in tried(whole)[:10]]
+        assert 0 <= min(places) < 0.3
+        assert 0.7 < max(places) <= 1
 
 
 def test_the_best_recipe_can_be_trained_and_does_what_the_search_says(world, tmp_path):
-    report = tune("lexical", world, tmp_path / "search", trials=6, settings=["plurals=false"], objective="rp@3")
+    report = tune("lexical", world, tmp_path / "search", trials=3, settings=["plurals=false"], objective="rp@3")
     recipe = read_recipe(tmp_path / "search" / "best.toml")
     splits = read_corpus(world)
     model = make_recipe_method(recipe, {}).fit(splits.train, splits.dev)
     value = evaluate(model, labelwise.Splits(splits.train, splits.dev, splits.test[:0]), split="dev", measures=["rp@3"])
     assert recipe.settings == {"plurals": False, **report.best.settings}
     assert value.groups["all"]["rp@3"] == report.best.value == max(trial.value for trial in report.trials)
-    assert recipe.source == {"search": "tpe, 6 trials", "trial": report.best.number, "dev rp@3": report.best.value}
+    assert recipe.source == {"search": "tpe, 3 trials", "trial": report.best.number, "dev rp@3": report.best.value}
 
 
 def test_test_documents_are_never_read(world, whole, tmp_path):
@@ -179,21 +194,22 @@ def test_a_grid_search_ends_when_all_is_tried(world, tmp_path):
     assert len(some.trials) == 3
     every = tune("lexical", world, tmp_path / "search", trials=99, space=space, sampler="grid")
     assert len(every.trials) == 4
-    assert {tuple(settings.values()) for settings in tried(every)} == {(c, s) for c in (0.3, 0.5) for s in (True, False)}
+    assert {tuple(settings.values()) for settings in tried(every)} == {(s, c) for c in (0.3, 0.5) for s in (True, False)}
 
 
 def test_finished_trials_count_when_a_search_goes_on(world, whole, tmp_path):
     heard = []
-    tune("lexical", world, tmp_path / "parts", trials=5)
-    parts = tune("lexical", world, tmp_path / "parts", trials=12, told=lambda trial, best: heard.append(trial.number))
-    assert heard == list(range(5, 12))
-    assert tried(parts) == tried(whole)
+    tune("lexical", world, tmp_path / "parts", trials=2)
+    (tmp_path / "parts" / ".report.html.partial-1").touch()  # by a kill as the report was written
+    parts = tune("lexical", world, tmp_path / "parts", trials=4, told=lambda trial, best: heard.append(trial.number))
+    assert heard == [2, 3]
+    assert tried(parts) == tried(whole)[:4]
+    assert not list((tmp_path / "parts").glob("*.partial-*"))
 
 
 KILLED = """
 import os, signal, sys
 import labelwise.tuning.trials as trials
-from labelwise.tuning.trials import Objective, Task, run_apart
 from labelwise.tuning.search import tune
 calls, evaluate = [], trials.evaluate
 def killed(*given, **how):
@@ -202,21 +218,23 @@ def killed(*given, **how):
         os.kill(os.getpid(), signal.SIGKILL)
     return evaluate(*given, **how)
 trials.evaluate = killed
-tune("lexical", sys.argv[1], sys.argv[2], trials=12)
+tune("lexical", sys.argv[1], sys.argv[2], trials=11)
 """
 
 
 def test_a_search_that_was_killed_comes_to_the_same_trials_as_one_that_was_not(world, whole, tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED, world, tmp_path / "killed"], check=False)
     assert done.returncode == -signal.SIGKILL
-    resumed = tune("lexical", world, tmp_path / "killed", trials=12)
-    assert [trial.end for trial in resumed.trials] == ["finished"] * 3 + ["killed"] + ["finished"] * 9
+    study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path / 'killed' / 'trials.sqlite'}")
+    study.ask(study.trials[0].distributions)  # and once more, before the trial was anybody's
+    resumed = tune("lexical", world, tmp_path / "killed", trials=11)
+    assert [trial.end for trial in resumed.trials] == ["finished"] * 3 + ["killed"] + ["finished"] * 8
     assert tried(resumed) == tried(whole)
     assert resumed.trials[3].settings == resumed.trials[4].settings  # what was killed is tried again
 
 
 def test_several_workers_try_what_one_would(world, tmp_path):
-    one, two = (tune("lexical", world, tmp_path / str(n), trials=7, sampler="random", workers=n) for n in (1, 2))
+    one, two = (tune("lexical", world, tmp_path / str(n), trials=3, sampler="random", workers=n) for n in (1, 2))
 
     def found(report):
         return sorted((tuple(trial.settings.values()), trial.value) for trial in report.trials)
@@ -234,7 +252,7 @@ class Cruel:
         if len(self.numbers) == 4:
             for child in multiprocessing.active_children():
                 os.kill(child.pid, signal.SIGKILL)
-        return Task(self.numbers.pop(0), find_recipe("lexical")) if self.numbers else None
+        return (self.numbers.pop(0), find_recipe("lexical")) if self.numbers else None
 
     def tell(self, number, outcome):
         assert number not in self.outcomes
@@ -243,7 +261,7 @@ class Cruel:
 
 def test_a_worker_that_dies_takes_its_trial_with_it_and_no_other(world):
     leader = Cruel()
-    assert sorted(run_apart(leader, 2, world, {}, Objective("ndcg"))) == [0, 1, 2, 3, 4]
+    assert sorted(run_apart(leader, 2, world, "error", Objective("ndcg"))) == [0, 1, 2, 3, 4]
     assert "exit code -9" in leader.outcomes[0].error
     assert all(leader.outcomes[number].value for number in (2, 3, 4))
     assert not multiprocessing.active_children()
@@ -252,15 +270,21 @@ def test_a_worker_that_dies_takes_its_trial_with_it_and_no_other(world):
 def test_hopeless_trials_of_a_network_are_stopped_early(world, tmp_path):
     rates = [0.05, 0.04, 0.03, 0.02, 0.01, 1e-6]
     space = ["training.learning_rate=" + ",".join(map(str, rates))]
-    orders = ([point["training.learning_rate"] for point in grid(space_of("bigru-lwan", *space), seed)] for seed in count())
-    seed = next(seed for seed, order in enumerate(orders) if order[-1] == 1e-6)
+    found = space_of("bigru-lwan", *space)
+    seed = next(seed for seed in count() if grid(found, seed)[-1]["training.learning_rate"] == 1e-6)  # the last of all
     report = tune("bigru-lwan", world, tmp_path / "search", trials=6, space=space, settings=TINY, sampler="grid", seed=seed)
-    assert [(trial.end, trial.rounds) for trial in report.trials] == [("finished", 4)] * 5 + [("stopped", 2)]
+    assert [(trial.end, trial.rounds) for trial in report.trials] == [("finished", 3)] * 5 + [("stopped", 2)]
     recipe = read_recipe(tmp_path / "search" / "best.toml")
     splits = read_corpus(world)
     history = make_recipe_method(recipe, {"threads": 1}).fit(splits.train, splits.dev).history
     assert report.best.value == min(line["dev"]["loss"] for line in history) == min(t.value for t in report.trials)
     assert "threads" not in recipe.settings  # of the machine, not of the recipe
+
+
+def test_a_trial_whose_loss_is_not_a_number_fails(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("labelwise.network.training.Trainer._dev_scores", lambda self: {"loss": math.nan})
+    with pytest.raises(LabelwiseError, match="the last one: loss is nan after round 1"):
+        tune("bigru-lwan", world, tmp_path / "search", trials=1, settings=TINY)
 
 
 def test_whoever_watches_a_network_hears_of_every_look_and_may_end_it(world):
@@ -318,7 +342,7 @@ def test_a_search_in_which_everything_fails_ends_soon_and_says_why(world, tmp_pa
 
 
 def test_no_trial_begins_after_the_time_is_up(world, tmp_path):
-    report = tune("lexical", world, tmp_path / "search", trials=10_000, timeout=0.5 / 60)
+    report = tune("lexical", world, tmp_path / "search", trials=10_000, timeout=0.2 / 60)
     assert 1 <= len(report.trials) < 1000
 
 
@@ -339,22 +363,32 @@ def test_no_trial_begins_after_the_time_is_up(world, tmp_path):
         ("bonsai", {}, "method is lexical there, bonsai here"),
     ],
 )
-def test_a_folder_of_another_search_is_refused_and_the_difference_named(world, tmp_path, name, changed, message):
-    tune("lexical", world, tmp_path / "search", trials=1)
+@pytest.mark.usefixtures("whole")
+def test_a_folder_of_another_search_is_refused_and_the_difference_named(world, place, name, changed, message):
     with pytest.raises(OutputExists, match=f"holds another search: .*{message}"):
-        tune(name, world, tmp_path / "search", trials=1, **changed)
+        tune(name, world, place, trials=1, **changed)
 
 
-def test_a_corpus_that_changed_under_a_search_is_refused(world, tmp_path):
-    tune("lexical", world, tmp_path / "search", trials=1)
+@pytest.mark.usefixtures("whole")
+def test_a_corpus_that_changed_under_a_search_is_refused(place, tmp_path):
     write_corpus(make_world(documents=60, labels=20, words=20, seed=2), tmp_path / "world")
-    with pytest.raises(OutputExists, match="documents is "):
-        tune("lexical", tmp_path / "world", tmp_path / "search", trials=1)
+    with pytest.raises(OutputExists, match="checksum of the corpus is "):
+        tune("lexical", tmp_path / "world", place, trials=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[1]", "damaged"), ('{"format": 1, "owner": "", "search": 1}', "damaged"), ('{"format": 2}', "a later version")],
+)
+def test_a_search_that_cannot_be_read_is_not_touched(world, tmp_path, text, message):
+    (tmp_path / "search.json").write_text(text)
+    with pytest.raises(OutputExists, match=f"search.json: .*{message}"):
+        tune("lexical", world, tmp_path, trials=1)
 
 
 def test_two_searches_at_once_in_one_folder_and_a_folder_of_something_else_are_refused(world, tmp_path):
     def second(*_):
-        with pytest.raises(OutputExists, match="a search is at work in it"):
+        with pytest.raises(LabelwiseError, match="a search is at work in it"):
             tune("lexical", world, tmp_path / "search", trials=1)
 
     tune("lexical", world, tmp_path / "search", trials=1, told=second)
@@ -362,15 +396,18 @@ def test_two_searches_at_once_in_one_folder_and_a_folder_of_something_else_are_r
         tune("lexical", world, world, trials=1)
 
 
-def test_a_search_killed_as_it_begins_can_begin_again(world, tmp_path):
-    (tmp_path / "search").mkdir()
-    (tmp_path / "search" / "trials.sqlite").touch()  # before search.json was there
-    assert len(tune("lexical", world, tmp_path / "search", trials=1).trials) == 1
+def test_a_search_killed_as_it_begins_can_begin_again_whatever_its_folder_is_called(world, tmp_path):
+    folder = tmp_path / "100 %41 {of} what?x=é"
+    folder.mkdir()
+    (folder / "trials.sqlite").touch()  # before search.json was there
+    assert len(tune("lexical", world, folder, trials=1).trials) == 1
+    assert (folder / "trials.sqlite").stat().st_size
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_optuna_says_nothing(world, tmp_path, capfd, caplog):
-    tune("lexical", world, tmp_path / "search", trials=2)
-    tune("lexical", world, tmp_path / "grid", trials=2, sampler="grid")
+    tune("lexical", world, tmp_path / "search", trials=1)
+    tune("lexical", world, tmp_path / "grid", trials=1, sampler="grid")
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
 
@@ -384,6 +421,19 @@ def test_without_optuna_the_way_to_install_it_is_told(monkeypatch):
 
 
 # The report and the command.
+
+
+def test_importance_goes_by_ratio_where_a_range_does():
+    number, rng = optuna.distributions.FloatDistribution, np.random.default_rng(1)
+    drawn = {"rate": number(1e-5, 1e-1, log=True), "other": number(0, 1)}
+    trials = [
+        optuna.create_trial(value=float(rate < 1e-3) + 0.2 * other, params={"rate": rate, "other": other}, distributions=drawn)
+        for rate, other in zip(10 ** rng.uniform(-5, -1, 40), rng.random(40), strict=True)
+    ]
+    found = importances(trials)
+    assert found["rate"] > 0.8  # half of the range makes all the difference; taken evenly, it would be 1 % of it
+    assert found["rate"] + found["other"] == pytest.approx(1)
+    assert importances(trials[:4]) == {}
 
 
 def test_the_report_tells_every_trial_the_best_so_far_and_what_mattered(world, tmp_path):
@@ -405,7 +455,8 @@ def test_the_report_tells_every_trial_the_best_so_far_and_what_mattered(world, t
 
 
 def test_the_line_of_the_best_never_gets_worse_and_stays_on_the_page_whatever_the_values():
-    search = {"method": "<b>", "corpus": "c", "objective": "loss", "sampler": "random", "seed": 1, "space": {"a": "0..1"}}
+    told = {"objective": "loss", "sampler": "random", "seed": 1, "space": {"a": "0..1"}, "settings": {"c": 3}}
+    search = {"method": "<b>", "corpus": "c", **told}
     for values in ([0.5], [0.3, 0.3, 0.3], [0.9, 0.2, 700.0, 0.25]):
         trials = tuple(TrialResult(number, "finished", {"a": 0.1}, value) for number, value in enumerate(values))
         report = SearchReport(search, (*trials, TrialResult(9, "running", {})), {})

@@ -63,6 +63,8 @@ def _report(place: Path) -> Path | None:
     """The report that lies at a place, or None where a model does."""
     if (place / "model.toml").is_file():
         return None
+    if (place / "study.json").is_file():
+        raise BadFile(f"{place}: a study, which `labelwise report {place}` compares; or name runs of it: {place}/runs/*/*/seed-*")
     for path in (place, place / "report.json", place / "report" / "report.json"):
         if path.is_file():
             return path
@@ -106,6 +108,7 @@ def _shape(report: Report) -> tuple[Any, ...]:
     return (
         report.fingerprint,
         report.ties,
+        report.notes.get("digest of the settings"),
         *((group, *scores) for group, scores in report.groups.items()),
         *((group, *values) for group, values in report.values.items()),
     )

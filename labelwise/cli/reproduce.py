@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from labelwise.cli.options import CorpusFolder, Json, UnknownLabelRule, UnknownLabelsOption, read
+from labelwise.cli.options import CorpusFolder, Json, UnknownLabelRule, UnknownLabelsOption, adapt, read
 
 
 def reproduce(
@@ -36,12 +36,9 @@ def reproduce(
     """
     from labelwise import reproduction
     from labelwise.progress import bar
-    from labelwise.recipe import adapted, find_recipe
+    from labelwise.recipe import find_recipe
 
-    asked = {"seed": seed, "device": device, "threads": threads}
-    wanted = adapted(find_recipe(recipe), settings, asked)
-    for key in [key for key, value in asked.items() if value is not None and key not in wanted.settings]:
-        print(f"note: {wanted.method} has no use for --{key}", file=sys.stderr)
+    wanted = adapt(find_recipe(recipe), settings, {"seed": seed, "device": device, "threads": threads})
     reproduction.check_ready(wanted, out, recipe)
     splits = read(on, unknown_labels)
     if wanted.corpus and wanted.corpus != splits.info.name:

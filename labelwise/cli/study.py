@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,52 +38,64 @@ def study(
     ] = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the model of every run, not its report only.")] = False,
     unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,
+    as_json: Json = False,
 ) -> None:
-    """Run methods on corpora with several seeds, and make the paper's tables of them; goes on where it was stopped."""
+    """Run methods on corpora with several seeds, and make the paper's tables of them; goes on where it was stopped.
+
+    Exit 1 if a run failed; the others are not stopped by it.
+    """
     from labelwise.progress import bar
+    from labelwise.registry import Entry
+    from labelwise.studies.results import Failure
     from labelwise.studies.rows import find_rows
     from labelwise.studies.study import Study
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     asked = {"device": device, "threads": threads, "budget": minutes(budget)}
+    find_rows(names, settings)  # mistakes are told before anything is read or written
+    if device is not None:
+        Entry("labelwise.network.devices:choose_device", "").load()(device)
     found = Study.begin(out, k=k, few=few)
-    find_rows(names, settings)  # mistakes are told before corpora are read
     splits = [read(folder, unknown_labels) for folder in corpora]
     options: dict[str, Any] = {"seeds": seeds, "assignments": settings, "asked": asked, "keep_models": keep_models}
+    failed = False
     for outcome in found.run(splits, names, progress=bar, **options):
-        print(told(outcome), flush=True)
+        print(told(outcome), file=sys.stderr if as_json else sys.stdout, flush=True)
+        failed |= isinstance(outcome, Failure)
         write_report(found)
-    show(found)
+    show(found, as_json)
+    if failed:
+        raise typer.Exit(1)
 
 
 def report(folder: Annotated[Path, typer.Argument(help="Folder of a study.", show_default=False)], as_json: Json = False) -> None:
     """Write the tables and the page of a study anew, at any moment, also while it runs."""
     from labelwise.studies.study import Study
 
-    found = Study.open(folder)
-    if as_json:
-        print(write_report(found)[0].json(), end="")
-    else:
-        show(found)
+    show(Study.open(folder), as_json)
 
 
-def show(study: Study) -> None:
-    """The main table and where the rest is."""
+def show(study: Study, as_json: bool) -> None:
+    """The main table and where the rest is, or all of it for machines."""
     made, page = write_report(study)
+    if as_json:
+        print(made.json(), end="")
+        return
     print()
-    print("\n".join(table.text() for table in _narrow(made.table())))
+    print("\n".join(_narrow(made.table())))
     print(f"report: {page}")
 
 
-def _narrow(table: Table) -> Iterator[Table]:
-    """The table corpus by corpus, since a terminal is not wide enough for several; notes stand below the last."""
-    *others, last = table.spans(0)
-    for name, start, end in (*others, last):
+def _narrow(table: Table) -> Iterator[str]:
+    """The table corpus by corpus, since a terminal is not wide enough for several; notes and legend stand below the last."""
+    for _, start, end in table.spans(0):
         zones = tuple(
             replace(zone, rows=tuple(replace(row, cells=row.cells[start:end]) for row in zone.rows)) for zone in table.zones
         )
         part = replace(table, heads=tuple(level[start:end] for level in table.heads), zones=zones)
-        yield part if (name, start, end) == last else replace(part, notes=(), test="")
+        last = end == len(table.heads[0])
+        bare = replace(part, notes=(), test="")
+        yield part.text() if last else bare.text().removesuffix(bare.legend("*", "°") + "\n")
 
 
 def told(outcome: Run | Failure) -> str:

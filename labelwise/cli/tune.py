@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labelwise.cli.options import CorpusFolder, Json, UnknownLabelRule, UnknownLabelsOption, minutes
+from labelwise.cli.options import CorpusFolder, Json, UnknownLabelRule, UnknownLabelsOption, adapt, minutes
 
 if TYPE_CHECKING:
     from labelwise.tuning.page import TrialResult
@@ -61,22 +61,15 @@ def tune(
     """Search the settings of a method on the development documents, and write the best as a recipe."""
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe
-    from labelwise.registry import find, methods
     from labelwise.tuning import search
 
-    recipe = find_recipe(method)
-    known = find(recipe.method, methods(), "method").load().Settings.__dataclass_fields__
-    asked = {"device": device, "budget": minutes(budget)}
-    for key, value in asked.items():
-        if value is not None and key not in known:
-            print(f"note: {recipe.method} has no use for --{key}", file=sys.stderr)
     report = search.tune(
-        recipe,
+        adapt(find_recipe(method), [], {"device": device, "budget": minutes(budget)}),
         on,
         out,
         trials=trials,
         space=space,
-        settings=[*settings, *(f"{key}={value}" for key, value in asked.items() if value is not None and key in known)],
+        settings=settings,
         objective=objective,
         sampler=sampler.value,
         seed=seed,
@@ -87,10 +80,12 @@ def tune(
         told=_say,
         progress=bar,
     )
-    print(report.json() if as_json else report.text())
-    if not as_json:
-        print(f"wrote {out / search.BEST}: labelwise train {out / search.BEST} --on {on} --out MODEL")
-        print(f"report: {out / 'report.html'}")
+    if as_json:
+        print(report.json(), end="")
+        return
+    print(report.text())
+    print(f"wrote {out / search.BEST}: labelwise train {out / search.BEST} --on {on} --out MODEL")
+    print(f"report: {out / 'report.html'}")
 
 
 def _say(trial: TrialResult, best: bool) -> None:

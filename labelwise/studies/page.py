@@ -49,7 +49,7 @@ def study_page(results: Results, tables: Sequence[Titled]) -> str:
         parts += [_curves(results, comparison), _gap_plot(results), panels_section("By label group", panels, note)]
     parts += [*others, _pages_of_runs(results)]
     corpora = ", ".join(results.corpora)
-    done = f"{len(results.runs)} runs done" + (f", {results.waiting} to go" if results.waiting else "")
+    done = f"{counted(len(results.runs), 'run')} done" + (f", {results.waiting} to go" if results.waiting else "")
     subtitle = f"{counted(len(results.rows), 'method')} on {corpora}; {done}"
     return whole_page(f"Study of {corpora}", "Study", subtitle, filter(None, parts), STYLE)
 
@@ -67,7 +67,8 @@ def _curves(results: Results, comparison: Comparison) -> str:
         figures.append(_line_plot(f"{corpus}: by level in the hierarchy", depth, str))
     note = (
         "Share of gold labels found among the first k of all labels, over all seeds. A number of training documents stands for "
-        f"those up to the next; level 1 is the top. Of more than {LINES} methods the best of each label group and zone are shown."
+        "those up to the next; level 1 is the top. Rest on a dot to see of how many labels. "
+        f"Of more than {LINES} methods the best of each label group and zone are shown."
     )
     return section("By label frequency and depth", f'<div class="panels">{"".join(figures)}</div><p class="note">{note}</p>')
 
@@ -129,10 +130,12 @@ def _gap_plot(results: Results) -> str:
         if not found:
             continue
         reach = max(5, 5 * -(-max(abs(100 * gain) for *_, gain in found) // 5)) / 100  # in steps of five points
+        highest = {corpus: max(gain for _, other, _, gain in found if other == corpus) for _, corpus, *_ in found}
         points: dict[str, list[Point]] = {}
         for compared, corpus, gap, gain in found:
             words = f"{compared} on {corpus}: {100 * gain:+.1f} at a GAP of {gap:.2f}"
-            points.setdefault(compared, []).append(Point(gap, 0.5 + gain / reach / 2, words, corpus))
+            label = corpus if gain == highest[corpus] else ""  # all points of a corpus stand above each other
+            points.setdefault(compared, []).append(Point(gap, 0.5 + gain / reach / 2, words, label))
         levels = {0.0: -reach, 0.25: -reach / 2, 0.5: 0.0, 0.75: reach / 2, 1.0: reach}
         scale = "".join(
             f'<text x="0" y="{100 - 100 * place:.0f}%" dx="-8" dy="4" text-anchor="end">{100 * gain:+.3g}</text>'

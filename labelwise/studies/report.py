@@ -10,14 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from labelwise.comparison import Repeated
+from labelwise.comparison import RECORD
 from labelwise.storage import new_folder
 from labelwise.studies.results import Results, Run
 from labelwise.studies.tables import Titled, gains, study_tables
 from labelwise.tables import Rendered, Table, plain, to_csv
 
 FOLDER = "report"  # in the study's
-SCORES = ("zone", "method", "corpus", "split", "group", "metric", "ties", "score", "best", "zone_best", "p", "worse")
 
 
 class StudyReport(Rendered):
@@ -49,12 +48,13 @@ class StudyReport(Rendered):
 
     def csv(self) -> str:
         """One line per row, corpus, group and metric: mean, spread over seeds, interval over documents, significance."""
-        return to_csv([*SCORES, "seeds", "spread", "low", "high"], self._scores)
+        return self.results.comparison.csv() if self.results.comparison else to_csv(RECORD, [])
 
     def json(self) -> str:
         """Scores, runs with settings and times, failures, corpora, gains of the hierarchy."""
+        comparison = self.results.comparison
         told = {
-            "scores": [{name: plain(value) for name, value in record.items()} for record in self._scores],
+            "scores": json.loads(comparison.json())["scores"] if comparison else [],
             "runs": list(map(_run, self.results.runs)),
             "failures": [one.job._asdict() | {"kind": one.kind, "reason": one.reason} for one in self.results.failures],
             "waiting": self.results.waiting,
@@ -97,18 +97,6 @@ class StudyReport(Rendered):
             self.write_renderings(draft)
             (draft / "labels.csv").write_text(self.label_csv(), encoding="utf-8", newline="\n")
         return study / FOLDER / "report.html"
-
-    @cached_property
-    def _scores(self) -> list[dict[str, Any]]:
-        """The records of the main comparison, with what is known of seeds and documents."""
-        reports = {(report.method, report.corpus): report for report in self.results.reports}
-        found = []
-        for record in self.results.comparison.records() if self.results.comparison else ():
-            report, group, metric = reports[record["method"], record["corpus"]], record["group"], record["metric"]
-            low, high = report.interval(group, metric) if metric in report.values.get(group, {}) else (None, None)
-            seeds, spread = (report.seeds, report.spread[group][metric]) if isinstance(report, Repeated) else (1, None)
-            found.append(record | {"seeds": seeds, "spread": spread, "low": low, "high": high})
-        return found
 
     def _labels(self) -> Iterator[dict[str, Any]]:
         for (row, corpus), runs in self.results.cells.items():

@@ -18,6 +18,12 @@ from labelwise.statistics import Statistics
 from labelwise.studies.rows import ABLATIONS, zone
 
 
+def file_name(name: str) -> str:
+    """A name as one that files can have; none is hidden or leads out of its folder."""
+    found = quote(name, safe=" ")
+    return f"%2E{found[1:]}" if found.startswith(".") else found
+
+
 class Job(NamedTuple):
     """One cell of the study."""
 
@@ -31,7 +37,7 @@ class Job(NamedTuple):
     @property
     def place(self) -> Path:
         """Where the run lies inside the study."""
-        return Path("runs", quote(self.corpus, safe=" "), quote(self.row, safe=" "), f"seed-{self.seed}")
+        return Path("runs", file_name(self.corpus), file_name(self.row), f"seed-{self.seed}")
 
 
 class Run(NamedTuple):

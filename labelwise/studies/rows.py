@@ -70,7 +70,8 @@ def find_rows(names: Iterable[str], assignments: Sequence[str] = ()) -> list[Row
         row, has = _row(name, assignments)
         known |= has
         other = rows.setdefault(row.name, row)
-        if other.method == row.method and other.asked != row.asked:
+        # One encoder in two methods of the paper that differ in nothing but theirs is one row; other rows of one name are not.
+        if other.asked != row.asked and (other.method == row.method or not {other.asked, row.asked} <= methods().keys()):
             raise LabelwiseError(f"{other.asked} and {row.asked} would both be called {row.name!r}; rename one of the recipes")
     for path in map(_path, assignments):
         if path == "seed":

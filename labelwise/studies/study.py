@@ -6,20 +6,15 @@ is written down and does not stop the others. Several calls on one folder make o
 
 from __future__ import annotations
 
-import fcntl
 import gc
-import hashlib
 import json
-import os
-import time
 import traceback
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from labelwise import __version__
 from labelwise.corpus import Splits
@@ -28,14 +23,15 @@ from labelwise.hierarchy import Hierarchy
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
-from labelwise.running import RECIPE, REPORT, finished, run
+from labelwise.running import RECIPE, REPORT, alone, corpus_checksum, finished, run
 from labelwise.statistics import Statistics, describe
 from labelwise.storage import read_json, write_bytes
-from labelwise.studies.results import CorpusFacts, Failure, Job, Results, Run
+from labelwise.studies.results import CorpusFacts, Failure, Job, Results, Run, file_name
 from labelwise.studies.rows import Row, absent_weights, find_rows, rank
 
 FORMAT = 1  # of study.json
-PLAN, FAILURES, RUNNING, LOCK = "study.json", "failures.json", "running.json", ".lock"
+KEYS = ("format", "k", "few", "rows", "corpora")  # that it must have
+PLAN, FAILURES, RUNNING = "study.json", "failures.json", "running.json"
 TIES = "pessimistic"  # labels without a score are misses for all, whether a method gives scores to few labels or to all
 
 
@@ -44,6 +40,7 @@ class Study:
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         self.folder, self.plan = folder, plan
+        self._runs: dict[Job, Run] = {}  # those that were read before; a run does not change once it is there
 
     @classmethod
     def open(cls, folder: Path | str) -> Study:
@@ -52,13 +49,13 @@ class Study:
         if not path.is_file():
             raise BadFile(f"{folder}: not a study (no {PLAN}); begin one with `labelwise study CORPUS --out {folder}`")
         plan = read_json(path)
-        number = plan.get("format") if isinstance(plan, dict) else None
-        if not isinstance(number, int):
-            raise BadFile(f"{path}: damaged: it needs a format number; name another folder")
-        if number != FORMAT:
+        plan = plan if isinstance(plan, dict) else {}
+        if (number := plan.get("format", FORMAT)) != FORMAT:
             raise BadFile(
                 f"{path}: written in format {number}, this version reads {FORMAT}; update labelwise, or name another folder"
             )
+        if lacking := [key for key in KEYS if key not in plan]:
+            raise BadFile(f"{path}: damaged: it needs {', '.join(lacking)}; name another folder")
         return cls(Path(folder), plan)
 
     @classmethod
@@ -94,7 +91,10 @@ class Study:
         if len(by_name) < len(corpora):
             names = ", ".join(splits.info.name for splits in corpora)
             raise BadCorpus(f"two of these corpora have one name ({names}); give one another name in its corpus.toml")
-        rows, checksums = find_rows(methods, assignments), {name: _checksum(splits) for name, splits in by_name.items()}
+        for splits in corpora:
+            splits.split("test")  # one without is refused before hours are spent on it
+        rows = find_rows(methods, assignments)
+        checksums = {name: corpus_checksum(splits) for name, splits in by_name.items()}
         self._check(checksums)
         self._jobs(rows, list(by_name), seeds, dict(asked or {}))  # mistakes are told before anything is written
         with self._locked(patience=1.0):
@@ -106,7 +106,8 @@ class Study:
                 self._admit(by_name[name], checksums[name], progress)
             self._note(absent, {job for job, _ in jobs})
             for job, recipe in jobs:
-                yield self._do(job, recipe, by_name[job.corpus], keep_models, progress)
+                options = {"keep_model": keep_models, "checksum": checksums[job.corpus], "progress": progress}
+                yield self._do(job, recipe, by_name[job.corpus], options)
                 gc.collect()  # a network and what it was trained with hold each other in circles
 
     def results(self) -> Results:
@@ -118,7 +119,7 @@ class Study:
             for corpus in self.plan["corpora"]
             for seed in range(1, row["seeds"] + 1)
         ]
-        runs = tuple(Run(job, *self._read(job)) for job in wanted if (self.folder / job.place).is_dir())
+        runs = tuple(self._read(job) for job in wanted if (self.folder / job.place).is_dir())
         missing = set(wanted) - {run.job for run in runs}
         failures = tuple(one for one in self._failures() if one.job in missing)
         return Results(
@@ -164,13 +165,13 @@ class Study:
         self.plan["rows"] = dict(sorted(known.items(), key=lambda one: rank(one[0], one[1]["method"])))
         self._write(PLAN, self.plan)
 
-    def _do(self, job: Job, recipe: Recipe, splits: Splits, keep_model: bool, progress: Progress) -> Run | Failure:
+    def _do(self, job: Job, recipe: Recipe, splits: Splits, options: Mapping[str, Any]) -> Run | Failure:
         """One run; whatever goes wrong in it is written down."""
         self._write(RUNNING, job)
-        options = {"ks": [self.plan["k"]] if self.plan["k"] else [], "few": self.plan["few"], "ties": TIES}
+        evaluation = {"ks": [self.plan["k"]] if self.plan["k"] else [], "few": self.plan["few"], "ties": TIES}
         try:
-            run(recipe, splits, self.folder / job.place, name=job.row, keep_model=keep_model, progress=progress, **options)
-            outcome: Run | Failure = Run(job, *self._read(job))
+            run(recipe, splits, self.folder / job.place, name=job.row, **options, **evaluation)
+            outcome: Run | Failure = self._read(job)
         except Exception as error:  # a method may raise anything
             named = str(error) if isinstance(error, LabelwiseError) else f"{type(error).__name__}: {error}"
             outcome = Failure(job, "failed", " ".join(named.split()))
@@ -178,9 +179,11 @@ class Study:
         (self.folder / RUNNING).unlink()
         return outcome
 
-    def _read(self, job: Job) -> tuple[Report, Recipe]:
-        place = self.folder / job.place
-        return Report.load(place / REPORT), read_recipe(place / RECIPE, shallow=True)
+    def _read(self, job: Job) -> Run:
+        if job not in self._runs:
+            place = self.folder / job.place
+            self._runs[job] = Run(job, Report.load(place / REPORT), read_recipe(place / RECIPE, shallow=True))
+        return self._runs[job]
 
     def _check(self, checksums: Mapping[str, str]) -> None:
         """See that corpora are still those that the study began with."""
@@ -231,43 +234,15 @@ class Study:
         except LabelwiseError:
             return self._marked()
 
-    @contextmanager
-    def _locked(self, patience: float = 0.0) -> Iterator[None]:
-        """Hold the study; the lock ends with the process, however that ends."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT)
-        until = time.monotonic() + patience  # somebody who writes a report holds it for a moment
-        try:
-            while not _grasp(handle):
-                if time.monotonic() >= until:
-                    raise LabelwiseError(f"{self.folder}: another study is running in this folder; wait for it, or name another")
-                time.sleep(0.05)
-            yield
-        finally:
-            os.close(handle)
+    def _locked(self, patience: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the study; somebody who writes a report holds it for a moment, too."""
+        return alone(
+            self.folder, f"{self.folder}: another study is running in this folder; wait for it, or name another", patience
+        )
 
     def _write(self, name: str, value: Any) -> None:
         write_bytes(self.folder / name, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode(), force=True)
 
 
-def _grasp(handle: int) -> bool:
-    """Lock an open file, unless another process has."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _facts_file(corpus: str) -> str:
-    return f"corpora/{quote(corpus, safe=' ')}.json"
-
-
-def _checksum(splits: Splits) -> str:
-    """A digest of all that a result depends on: labels, documents, and how the corpus is reported."""
-    digest = hashlib.sha256(json.dumps([asdict(splits.info), [asdict(label) for label in splits.labels]]).encode())
-    for corpus in splits:
-        for document in corpus:
-            digest.update(json.dumps([document.id, document.text, document.labels, document.sections]).encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
+    return f"corpora/{file_name(corpus)}.json"

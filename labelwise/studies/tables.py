@@ -100,7 +100,7 @@ def _reasons(results: Results) -> Iterator[str]:
 def _progress(results: Results) -> Iterator[str]:
     if results.waiting:
         now = f" (now: {results.running})" if results.running else ""
-        yield f"{len(results.runs)} runs are done, {results.waiting} are still to be done{now}."
+        yield f"Runs done: {len(results.runs)}; still to be done: {results.waiting}{now}."
 
 
 def _left_out(results: Results) -> Iterator[str]:

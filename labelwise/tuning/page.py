@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import accumulate, count, pairwise
 from statistics import median
@@ -41,7 +41,7 @@ class SearchReport(Rendered):
     """What was searched: method, corpus, objective, sampler, seed, space."""
     trials: tuple[TrialResult, ...]
     importance: dict[str, float]
-    """Share of each setting in the variance of the objective (fANOVA); empty where trials are too few to tell."""
+    """Share of each setting in what settings explain of the objective (fANOVA); empty where trials are too few to tell."""
 
     @property
     def lower(self) -> bool:
@@ -77,32 +77,22 @@ class SearchReport(Rendered):
 
     def csv(self) -> str:
         """One line per trial, in their order."""
-        keys = list(self.search["space"])
-        rows = [{**asdict(trial), **trial.settings, "settings": None} for trial in self.trials]
-        names = ["number", "end", "value", *keys, "rounds", "seconds", "error"]
+        names = ["number", "end", "value", *self.search["space"], "rounds", "seconds", "error"]
+        rows = [{**asdict(trial), **trial.settings} for trial in self.trials]
         return to_csv(names, [{name: row.get(name) for name in names} for row in rows])
 
     def json(self) -> str:
         """One JSON object."""
-        best = None if self.best is None else asdict(self.best)
-        told = {
-            "search": self.search,
-            "best": best,
-            "importance": self.importance,
-            "trials": [asdict(one) for one in self.trials],
-        }
+        told = {"search": self.search, "best": self.best and asdict(self.best), **asdict(self)}
         return json.dumps(told, ensure_ascii=False, indent=1) + "\n"
 
     def html(self) -> str:
         """A page that needs nothing but a browser."""
-        parts = [
-            self._chart(),
-            self._importance_chart(),
-            table_section(self.table(), "All trials, the best first"),
-            self._facts(),
-        ]
-        title = f"{self.search['method']} on {self.search['corpus']}"
-        return whole_page(f"Search: {title}", f"Search: {title}", self._summary(), filter(None, parts))
+        bars = [Bar(name, share) for name, share in self.importance.items()]
+        mattered = panels_section("What mattered", [("Importance", bars)], IMPORTANCE) if bars else ""
+        trials = table_section(replace(self.table(), notes=self._errors(self.trials)), "All trials, the best first")
+        title = f"Search: {self.search['method']} on {self.search['corpus']}"
+        return whole_page(title, title, self._summary(), filter(None, [self._chart(), mattered, trials, self._facts()]))
 
     def best_so_far(self) -> list[float]:
         """After each finished trial, in their order, the best value up to then."""
@@ -136,14 +126,18 @@ class SearchReport(Rendered):
             )
             for trial in trials
         )
-        errors = tuple(f"Trial {trial.number} failed: {trial.error}" for trial in trials if trial.error)[:SHOWN]
-        return Table("trial", (above, below) if any(groups) else (below,), (Zone("", rows),), (hidden, self._summary(), *errors))
+        heads = (above, below) if any(groups) else (below,)
+        return Table("trial", heads, (Zone("", rows),), (hidden, self._summary(), *self._errors(trials)))
+
+    def _errors(self, trials: Sequence[TrialResult]) -> tuple[str, ...]:
+        return tuple(f"Trial {trial.number} failed: {trial.error}" for trial in trials if trial.error)[:SHOWN]
 
     def _summary(self) -> str:
         counts = {end: len(self._ended(end)) for end in (FINISHED, STOPPED, FAILED, KILLED, RUNNING)}
         told = ", ".join(f"{count} {end}" for end, count in counts.items() if count) or "no trial yet"
         better = "lower" if self.lower else "higher"
-        return f"{self.search['sampler']}, seed {self.search['seed']}: {told}; {better} is better, on the development documents."
+        how = f"{self.search['sampler']}, seed {self.search['seed']}: {told}"
+        return f"{how}; {self.aim} on the development documents, {better} is better."
 
     def _chart(self) -> str:
         """Every finished trial as a dot, the best value so far as a line; places in percent, so that text is not scaled."""
@@ -163,9 +157,11 @@ class SearchReport(Rendered):
             f"<title>{escape(_told(trial))}</title></circle>"
             for trial, (x, y) in zip(finished, map(place, count(), values), strict=True)
         )
-        lines = "".join(
-            f'<line class="interval" x1="{x1:.2f}%" x2="{x2:.2f}%" y1="{y1:.2f}%" y2="{y2:.2f}%"/>'
-            for x1, y1, x2, y2 in _steps(list(map(place, count(), best)))
+        lines = '<line class="grid" x1="6%" x2="100%" y1="5%" y2="5%"/><line class="grid" x1="6%" x2="100%" y1="95%" y2="95%"/>'
+        lines += "".join(
+            f'<line class="interval" x1="{x1:.2f}%" x2="{x2:.2f}%" y1="{y1:.2f}%" y2="{y1:.2f}%"/>'
+            f'<line class="interval" x1="{x2:.2f}%" x2="{x2:.2f}%" y1="{y1:.2f}%" y2="{y2:.2f}%"/>'
+            for (x1, y1), (x2, y2) in pairwise(map(place, count(), best))
         )
         ends = {"95%": best[-1], "5%": best[-1] + far} if self.lower else {"5%": best[-1], "95%": best[-1] - far}
         marks = "".join(f'<text class="axis" x="0" y="{y}">{_shown(value)}</text>' for y, value in ends.items())
@@ -174,26 +170,15 @@ class SearchReport(Rendered):
         note = f"From left to right: finished trials. Upwards: {self.aim}. Line: the best up to then; filled: the best of all."
         return section("Best so far", f'{svg}<p class="note">{escape(note)} What is far off stands at the edge.</p>')
 
-    def _importance_chart(self) -> str:
-        bars = [Bar(name, share) for name, share in self.importance.items()]
-        return panels_section("What mattered", [("Importance", bars)], IMPORTANCE) if bars else ""
-
     def _facts(self) -> str:
         flat = {key: value for key, value in self.search.items() if not isinstance(value, dict)}
+        flat |= {"fixed": json.dumps(self.search["settings"])} if self.search["settings"] else {}
         flat |= {key: f"tried {value}" for key, value in self.search["space"].items()}
         items = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in flat.items())
         return section("How it was made", f"<dl>{items}</dl>")
 
 
-IMPORTANCE = "Share of each setting in the variance of the objective over the space (fANOVA), × 100."
-
-
-def _steps(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float, float, float]]:
-    """The lines of a staircase through points."""
-    for (x1, y1), (x2, y2) in pairwise(points):
-        yield x1, y1, x2, y1
-        if y1 != y2:
-            yield x2, y1, x2, y2
+IMPORTANCE = "Share of each setting in what settings explain one by one of the variance of the objective (fANOVA), × 100."
 
 
 def _told(trial: TrialResult) -> str:

@@ -7,14 +7,13 @@ comes to the same trials as one that was not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,14 +27,14 @@ from labelwise.errors import LabelwiseError, MissingExtra, UnknownName, did_you_
 from labelwise.jsonl import read_corpus
 from labelwise.methods.base import Watched
 from labelwise.progress import Progress, silent
-from labelwise.recipe import Recipe, find_recipe
+from labelwise.recipe import Recipe, adapted, find_recipe
 from labelwise.registry import find, methods
-from labelwise.settings import override
+from labelwise.running import ELSEWHERE, corpus_checksum
 from labelwise.storage import new_file, to_toml
 from labelwise.tuning.page import FAILED, FINISHED, KILLED, RUNNING, STOPPED, SearchReport, TrialResult
 from labelwise.tuning.space import Between, OneOf, Space, Value, grid, make_space
 from labelwise.tuning.storage import Database, claimed, quiet_optuna
-from labelwise.tuning.trials import USED, Objective, Outcome, Task, run_apart, run_here
+from labelwise.tuning.trials import USED, Objective, Outcome, run_apart, run_here
 
 try:
     import optuna
@@ -44,7 +43,6 @@ except ModuleNotFoundError as missing:
     raise MissingExtra(f"a search needs {missing.name}: pip install 'labelwise[tune]'") from None
 
 BEST = "best.toml"
-MACHINE = ("device", "threads")  # settings that say where to compute, not what
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # seconds between attempts to reach a database that went away
 REFRESH = 10.0  # seconds between reports
 HOPELESS = 3  # trials that fail before one succeeds: the search ends
@@ -78,7 +76,7 @@ def tune(
     """
     folder, corpus = Path(folder), Path(corpus)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
-    recipe = replace(recipe, settings=override(recipe.settings, settings), seed=recipe.seed if seed is None else seed)
+    recipe = replace(adapted(recipe, settings), seed=recipe.seed if seed is None else seed)
     method = find(recipe.method, methods(), "method").load()
     if sampler not in get_args(Sampler):
         raise UnknownName(f"there is no sampler {sampler!r}{did_you_mean(sampler, get_args(Sampler))}")
@@ -90,12 +88,12 @@ def tune(
     points = grid(tried, recipe.seed) if sampler == "grid" else []
     database = Database(storage, folder, waits)
     search = _identity(recipe, splits, tried, aim, sampler, database)
-    recipe = _shared_out(recipe, method.Settings, workers)
-    deadline = time.monotonic() + 60 * timeout if timeout else math.inf
+    if workers > 1 and "threads" not in recipe.settings:
+        recipe = adapted(recipe, asked={"threads": max(1, (os.cpu_count() or 1) // workers)})
     with quiet_optuna(), claimed(folder, search, database) as (owner, study):
-        leader = _Search(folder, search, recipe, tried, points, trials, deadline, owner, study, database.safely)
-        how = {"unknown_labels": unknown_labels}
-        run = run_apart(leader, workers, corpus, how, aim) if workers > 1 else run_here(leader, splits, aim)
+        deadline = time.monotonic() + 60 * timeout if timeout else math.inf
+        leader = _Search(folder, search, recipe, tried, points, trials, deadline, owner, study, database)
+        run = run_apart(leader, workers, corpus, unknown_labels, aim) if workers > 1 else run_here(leader, splits, aim)
         with closing(run):
             for number in progress(run, f"try settings of {recipe.method}", leader.begin()):
                 told(*leader.ended(number))
@@ -115,7 +113,7 @@ class _Search:
     deadline: float
     owner: str
     study: optuna.Study
-    safely: Callable[[Callable[[], Any]], Any]
+    database: Database
     running: dict[int, optuna.Trial] = field(default_factory=dict)
     failed: int = 0  # trials of this run, before one succeeds
     written: float = 0.0  # when the report was
@@ -124,18 +122,18 @@ class _Search:
         """Take trials that were killed for failed; how many are left to do."""
         for trial in self._trials():
             if trial.state == TrialState.RUNNING and _begun(trial).get("owner") == self.owner:
-                self.safely(partial(self.study.tell, trial.number, state=TrialState.FAIL))
+                self.database.safely(partial(self.study.tell, trial.number, state=TrialState.FAIL, skip_if_finished=True))
         return max(0, self.trials - sum(map(self._counts, self._trials())))
 
-    def ask(self) -> Task | None:
+    def ask(self) -> tuple[int, Recipe] | None:
         """The next trial, unless there are enough, time is up, or nothing works."""
         if time.monotonic() >= self.deadline or self.failed >= HOPELESS:
             return None
-        trial = self.safely(self._ask)
+        trial = self.database.safely(self._ask)
         if trial is None:
             return None
         self.running[trial.number] = trial
-        return Task(trial.number, self._at(trial.params))
+        return trial.number, self._at(trial.params)
 
     def look(self, number: int, round: int, value: float) -> bool:
         """Whether a trial goes on: until it does worse than the median of those before it."""
@@ -145,7 +143,7 @@ class _Search:
             trial.report(value, round)
             return not trial.should_prune()
 
-        return self.safely(report)
+        return self.database.safely(report)
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """Write down what a trial came to."""
@@ -158,7 +156,7 @@ class _Search:
             self.study.tell(trial, outcome.value, state=state)
 
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it had been written when the database went away
-            self.safely(write)
+            self.database.safely(write)
 
     def ended(self, number: int) -> tuple[TrialResult, bool]:
         """A trial that is done, and whether it is the best; recipe and report follow."""
@@ -186,33 +184,31 @@ class _Search:
         """The search as far as it has come; importance takes a second, and is left out if not `whole`."""
         trials = self._trials()
         results = tuple(result for trial in trials if (result := self._result(trial)))
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        importance = {}
-        if whole and len(complete) >= TELLING and len({trial.value for trial in complete}) > 1:
-            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-            importance = self.safely(lambda: optuna.importance.get_param_importances(self.study, evaluator=evaluator))
-        return SearchReport(self.search, results, importance)
+        return SearchReport(self.search, results, importances(trials) if whole else {})
 
     def _ask(self) -> optuna.Trial | None:
-        known = [trial for trial in self._trials() if self._counts(trial)]
-        if len(known) >= self.trials:
-            return None
-        taken = {_begun(trial).get("place") for trial in known}
-        place = next(place for place in count() if place not in taken)  # that of a killed trial is free again
-        seed = int(np.random.SeedSequence([self.recipe.seed, place]).generate_state(1)[0])
-        self.study.sampler = optuna.samplers.RandomSampler(seed=seed)
-        if self.search["sampler"] == "tpe":
-            self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        elif self.search["sampler"] == "grid":
-            if place >= len(self.points):
+        with self.database.alone():
+            known = [trial for trial in self.study.get_trials(deepcopy=False) if self._counts(trial)]
+            taken = {_begun(trial).get("place") for trial in known}
+            place = next(place for place in count() if place not in taken)  # that of a killed trial is free again
+            if len(known) >= self.trials or (self.points and place >= len(self.points)):
                 return None
-            self.study.sampler = optuna.samplers.PartialFixedSampler(self.points[place], self.study.sampler)
-        trial = self.study.ask({key: _distribution(tried, bool(self.points)) for key, tried in self.space.items()})
-        trial.set_user_attr("begun", {"owner": self.owner, "place": place})  # killed before this line, a trial counts for nobody
-        return trial
+            # Of trials that run, only those that count are to be kept away from: what a kill left behind changes nothing.
+            self.study.sampler = self._sampler(place, aside=any(trial.state == TrialState.RUNNING for trial in known))
+            trial = self.study.ask({key: _distribution(tried, bool(self.points)) for key, tried in self.space.items()})
+            trial.set_user_attr("begun", {"owner": self.owner, "place": place})  # killed before this, a trial counts for nobody
+            return trial
+
+    def _sampler(self, place: int, aside: bool) -> optuna.samplers.BaseSampler:
+        """Draws the trial that has this place in the order of all; aside from those that run, if so wanted."""
+        seed = int(np.random.SeedSequence(self.recipe.seed, spawn_key=(place,)).generate_state(1)[0])
+        if self.search["sampler"] == "tpe":
+            return optuna.samplers.TPESampler(seed=seed, constant_liar=aside)
+        drawn = optuna.samplers.RandomSampler(seed=seed)
+        return optuna.samplers.PartialFixedSampler(self.points[place], drawn) if self.points else drawn
 
     def _trials(self) -> list[FrozenTrial]:
-        return self.safely(lambda: self.study.get_trials(deepcopy=False))
+        return self.database.safely(lambda: self.study.get_trials(deepcopy=False))
 
     def _counts(self, trial: FrozenTrial) -> bool:
         """Whether a trial is one of those asked for: done, or under way here or in another folder's search."""
@@ -232,8 +228,7 @@ class _Search:
 
     def _at(self, params: Mapping[str, Value]) -> Recipe:
         """The recipe for one place of the space."""
-        assignments = [f"{key}={json.dumps(self.space[key].tidy(value))}" for key, value in params.items()]
-        return replace(self.recipe, settings=override(self.recipe.settings, assignments))
+        return adapted(self.recipe, [f"{key}={json.dumps(self.space[key].tidy(value))}" for key, value in params.items()])
 
     def _write_best(self, report: SearchReport) -> None:
         best = report.best
@@ -243,7 +238,7 @@ class _Search:
             "method": recipe.method,
             "corpus": self.search["corpus"],
             "seed": recipe.seed,
-            "settings": {key: value for key, value in recipe.settings.items() if key not in MACHINE},
+            "settings": {key: value for key, value in recipe.settings.items() if key not in ELSEWHERE},
             "source": {
                 "search": f"{self.search['sampler']}, {len(report.trials)} trials",
                 "trial": best.number,
@@ -269,6 +264,25 @@ def _begun(trial: FrozenTrial) -> dict[str, Any]:
     return found
 
 
+def importances(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """The share of each setting in what settings explain one by one (fANOVA), or nothing where finished trials are too few.
+
+    Optuna's own way counts a range by ratio as if it were drawn from evenly, and so looks at its upper end only.
+    """
+    finished = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if len(finished) < TELLING or len({trial.value for trial in finished}) == 1:
+        return {}
+    study = optuna.create_study()
+    for trial in finished:
+        params, distributions = dict(trial.params), dict(trial.distributions)
+        for key, drawn in trial.distributions.items():
+            if getattr(drawn, "log", False):
+                low, params[key], high = map(math.log, (drawn.low, trial.params[key], drawn.high))  # type: ignore[attr-defined]
+                distributions[key] = optuna.distributions.FloatDistribution(low, high)
+        study.add_trial(optuna.create_trial(value=trial.value, params=params, distributions=distributions))
+    return optuna.importance.get_param_importances(study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0))
+
+
 def _distribution(tried: Between | OneOf, points: bool) -> optuna.distributions.BaseDistribution:
     if points or not isinstance(tried, Between):
         return optuna.distributions.CategoricalDistribution(tried.points())
@@ -284,30 +298,11 @@ def _identity(
     return {
         "method": recipe.method,
         "corpus": splits.info.name,
-        "documents": _digest(splits),
+        "checksum of the corpus": corpus_checksum(splits)[:16],
         "objective": str(objective),
         "sampler": sampler,
         "seed": recipe.seed,
         "space": {key: str(tried) for key, tried in space.items()},
-        "settings": {key: value for key, value in recipe.settings.items() if key not in MACHINE},
-        "storage": str(database) if database.elsewhere else "",
+        "settings": {key: value for key, value in recipe.settings.items() if key not in ELSEWHERE},
+        **({"storage": str(database)} if database.elsewhere else {}),
     }
-
-
-def _digest(splits: Splits) -> str:
-    """A short name for labels, training and development documents, texts and all."""
-    digest = hashlib.sha256()
-    for label in splits.labels:
-        digest.update(json.dumps(asdict(label)).encode())
-    for corpus in (splits.train, splits.dev):
-        for document in corpus:
-            digest.update(json.dumps([document.id, document.text, document.labels]).encode())
-        digest.update(b"\n")
-    return digest.hexdigest()[:16]
-
-
-def _shared_out(recipe: Recipe, kind: type, workers: int) -> Recipe:
-    """The recipe with a worker's share of the processor cores, unless it says how many."""
-    if workers == 1 or "threads" in recipe.settings or "threads" not in getattr(kind, "__dataclass_fields__", {}):
-        return recipe
-    return replace(recipe, settings={**recipe.settings, "threads": max(1, (os.cpu_count() or 1) // workers)})

@@ -119,7 +119,7 @@ def make_space(
         space: Space = {key: tried for key, tried in worth.items() if tried is not None}
         if not space:
             raise BadSettings(
-                f"{where}no setting is marked as worth searching; name some with --space (there are: {_names(known)})"
+                f"{where}no setting is left that is marked as worth searching; name some with --space (known: {_names(known)})"
             )
         return space
     space = {}
@@ -132,7 +132,7 @@ def make_space(
             if key in pinned:
                 raise BadSettings(f"--space {entry}: {key} is set to one value by --set; leave out one of them")
             space[key] = _checked(kind, values, key, tried, entry)
-    return space
+    return {key: space[key] for key in known if key in space}  # the same trials, in whatever order it was told
 
 
 def grid(space: Space, seed: int) -> list[dict[str, Value]]:
@@ -174,12 +174,13 @@ def _parsed(entry: str, known: Mapping[str, _Setting]) -> tuple[str, Between | O
     """KEY, KEY=LOW..HIGH or KEY=A,B,C; values are not checked yet."""
     key, equals, text = (part.strip() for part in entry.partition("="))
     if key not in known:
-        raise BadSettings(f"--space {entry}: {key}: there is no such setting{did_you_mean(key, known)} (known: {_names(known)})")
+        near = did_you_mean(key, [*known, "paper"]) or f" (known: {_names(known)})"
+        raise BadSettings(f"--space {entry}: {key}: there is no such setting{near}")
     setting, low, dots, high = known[key], *text.partition("..")
-    if dots:
+    if dots and setting.kind in (int, float):  # two dots in a text may be a path
         ends = _value(low), _value(high)
-        if setting.kind not in (int, float) or any(type(end) not in (int, float) for end in ends) or ends[0] >= ends[1]:
-            raise BadSettings(f"--space {entry}: a range goes from a number to a higher one, and {key} must be a number")
+        if any(type(end) not in (int, float) for end in ends) or ends[0] >= ends[1]:
+            raise BadSettings(f"--space {entry}: a range goes from a number to a higher one, as {key}=LOW..HIGH")
         return key, Between(*ends, log=setting.range is not None and setting.range.log, whole=setting.kind is int)
     if equals:
         return key, OneOf(tuple(dict.fromkeys(_value(part) for part in text.split(","))))

@@ -6,32 +6,33 @@ search from folders on several machines shares its trials.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 from labelwise.errors import BadSettings, LabelwiseError, MissingExtra, OutputExists
+from labelwise.running import LOCK, alone
 from labelwise.storage import new_file, read_json
 from labelwise.tuning.trials import Lost
 
 try:
     import optuna
-    from sqlalchemy.engine import make_url
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 except ModuleNotFoundError as missing:
     raise MissingExtra(f"a search needs {missing.name}: pip install 'labelwise[tune]'") from None
 
 FORMAT = 1  # of search.json
 SEARCH, DATABASE = "search.json", "trials.sqlite"
+LOCK_NUMBER = 20_300_908  # of all searches in a PostgreSQL database; any number that others do not use
 T = TypeVar("T")
 
 
@@ -40,36 +41,32 @@ def claimed(folder: Path, search: dict[str, Any], database: Database) -> Iterato
     """Have a folder for this search alone as long as it goes on: the name by which its trials are known, and the trials."""
     if folder.is_file() or (folder.is_dir() and not (folder / SEARCH).is_file() and any(map(_foreign, folder.iterdir()))):
         raise OutputExists(f"{folder}: exists, and holds no search; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputExists(f"{folder}: a search is at work in it; ask for more --workers, or name another folder") from None
+    with alone(folder, f"{folder}: a search is at work in it; ask for more --workers, or name another folder"):
+        for draft in folder.glob(".*.partial-*"):  # of a report that was being written when the search was killed
+            draft.unlink()
         begun = (folder / SEARCH).is_file()
-        known: dict[str, Any] = (
-            read_json(folder / SEARCH) if begun else {"format": FORMAT, "owner": uuid.uuid4().hex, "search": search}
-        )
-        if known["format"] > FORMAT:
-            raise OutputExists(f"{folder / SEARCH}: written by a later version (format {known['format']}); update labelwise")
-        _require_same(folder, known["search"], search)
+        owner = _owner(folder, search) if begun else uuid.uuid4().hex
         with database.open(search) as study:
             if not begun:
                 with new_file(folder / SEARCH) as file:
-                    file.write(json.dumps(known, indent=1) + "\n")
-            yield known["owner"], study
-    finally:
-        os.close(handle)
+                    file.write(json.dumps({"format": FORMAT, "owner": owner, "search": search}, indent=1) + "\n")
+            yield owner, study
 
 
 def _foreign(path: Path) -> bool:
     """Whether a file is not what a search leaves that is killed as it begins."""
-    return not path.name.startswith((DATABASE, f".{SEARCH}"))
+    return not path.name.startswith((DATABASE, LOCK, f".{SEARCH}"))
 
 
-def _require_same(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    before, now = _flat(old), _flat(json.loads(json.dumps(new)))
+def _owner(folder: Path, search: dict[str, Any]) -> str:
+    """The name of the search that lies in a folder, which must be this one."""
+    known = read_json(folder / SEARCH)
+    number = known.get("format") if isinstance(known, dict) else None
+    if isinstance(number, int) and number > FORMAT:
+        raise OutputExists(f"{folder / SEARCH}: written by a later version (format {number}); update labelwise")
+    if number != FORMAT or "owner" not in known or not isinstance(known.get("search"), dict):
+        raise OutputExists(f"{folder / SEARCH}: damaged; name another folder")
+    before, now = _flat(known["search"]), _flat(json.loads(json.dumps(search)))
     differing = [
         f"{key} is {before.get(key, 'not given')} there, {now.get(key, 'not given')} here"
         for key in dict.fromkeys([*before, *now])
@@ -77,6 +74,7 @@ def _require_same(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> Non
     ]
     if differing:
         raise OutputExists(f"{folder}: holds another search: {'; '.join(differing)}; name another folder, or search as before")
+    return str(known["owner"])
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -90,34 +88,35 @@ class Database:
     """The database of a search, by its URL; a file in the folder where none is given."""
 
     def __init__(self, url: str, folder: Path, waits: Sequence[float]) -> None:
-        scheme, sign, rest = url.partition("://")
-        if url and not (sign and rest):
-            raise BadSettings(f"--storage {url}: write a URL, as postgresql://USER@HOST/NAME")
         self.elsewhere, self.waits = bool(url), tuple(waits)
-        self.url = url or f"sqlite:///{folder.absolute() / DATABASE}"
-        if scheme in ("postgres", "postgresql"):
-            self.url = f"postgresql+psycopg://{rest}"  # the driver that the extra `tune` brings
+        try:  # a path is not a URL: it may hold any sign
+            place = make_url(url) if url else URL.create("sqlite", database=str(folder.absolute() / DATABASE))
+        except (SQLAlchemyError, ValueError):  # it is not repeated here: there may be a password in it
+            raise BadSettings("--storage: write a URL, as postgresql://USER@HOST/NAME") from None
+        if place.drivername in ("postgres", "postgresql"):
+            place = place.set(drivername="postgresql+psycopg")  # the driver that the extra `tune` brings
+        self.url = place.render_as_string(hide_password=False)
+        self.shown = place.difference_update_query(["password"]).render_as_string() if url else str(folder / DATABASE)
 
     def __str__(self) -> str:
-        try:
-            return make_url(self.url).render_as_string(hide_password=True)
-        except SQLAlchemyError as error:
-            raise BadSettings(f"--storage: {_reason(error)}") from None
+        return self.shown
 
     @contextmanager
     def open(self, search: Mapping[str, Any]) -> Iterator[optuna.Study]:
         """The trials of this search; the same search from another folder finds the same ones."""
         told = {key: value for key, value in search.items() if key != "storage"}
-        name = f"{search['method']} on {search['corpus']}, {hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
         try:
-            storage = optuna.storages.RDBStorage(self.url, engine_kwargs={"pool_pre_ping": True})
-            study = optuna.create_study(
-                storage=storage,
-                study_name=name,
-                direction="minimize" if search["objective"] == "loss" else "maximize",
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
-                load_if_exists=True,
-            )
+            self.engine = create_engine(self.url, pool_pre_ping=True)
+            with self.alone():
+                storage = optuna.storages.RDBStorage(self.url, engine_kwargs={"pool_pre_ping": True})
+                study = optuna.create_study(
+                    storage=storage,
+                    study_name=f"{search['method']} on {search['corpus']}, {digest[:16]}",
+                    direction="minimize" if search["objective"] == "loss" else "maximize",
+                    pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
+                    load_if_exists=True,
+                )
         except ImportError as error:
             raise MissingExtra(f"{self}: {error} For PostgreSQL: pip install 'labelwise[tune]'") from None
         except (SQLAlchemyError, optuna.exceptions.StorageInternalError, RuntimeError) as error:
@@ -127,6 +126,15 @@ class Database:
         finally:
             storage.remove_session()
             storage.engine.dispose()
+            self.engine.dispose()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else makes tables or begins a trial meanwhile: searches on several machines may share the database."""
+        with self.engine.begin() if self.engine.dialect.name == "postgresql" else nullcontext() as connection:
+            if connection is not None:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK_NUMBER})"))
+            yield
 
     def safely(self, act: Callable[[], T]) -> T:
         """Do something with it; where it is gone, wait for it to come back, then try again."""
@@ -157,6 +165,7 @@ def quiet_optuna() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", "The reported value is ignored")  # told twice, as the database went away
             yield
     finally:
         optuna.logging.set_verbosity(verbosity)

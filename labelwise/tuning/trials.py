@@ -23,6 +23,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
+from labelwise.admission import UnknownLabels
 from labelwise.corpus import GROUPS, Groups, Splits
 from labelwise.errors import BadCorpus, LabelwiseError, UnknownName, did_you_mean
 from labelwise.evaluation import evaluate
@@ -94,18 +95,11 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
 
 
-class Task(NamedTuple):
-    """A trial that is to be run: its number, and a recipe for one place of the space."""
-
-    number: int
-    recipe: Recipe
-
-
 class Leader(Protocol):
     """Who knows what is to be tried next and what has come of the rest."""
 
-    def ask(self) -> Task | None:
-        """The next trial, if there is one."""
+    def ask(self) -> tuple[int, Recipe] | None:
+        """The number of the next trial, and what it tries, if there is one."""
 
     def look(self, number: int, round: int, value: float) -> bool:
         """Whether a trial goes on after a round that came to this value."""
@@ -129,8 +123,12 @@ def try_out(recipe: Recipe, splits: Splits, objective: Objective, look: Callable
     def watch(line: dict[str, Any]) -> None:
         nonlocal rounds
         rounds += 1
-        if objective.watched and not look(rounds, line["dev"][objective.watched]):
-            raise Hopeless
+        if objective.watched:
+            now = line["dev"][objective.watched]
+            if not math.isfinite(now):
+                raise LabelwiseError(f"{objective} is {now} after round {rounds}")
+            if not look(rounds, now):
+                raise Hopeless
 
     value, error = None, ""
     try:
@@ -155,19 +153,20 @@ def try_out(recipe: Recipe, splits: Splits, objective: Objective, look: Callable
 def run_here(leader: Leader, splits: Splits, objective: Objective) -> Generator[int]:
     """Run trial after trial in this process; the number of each when it is done."""
     while (task := leader.ask()) is not None:
-        leader.tell(task.number, try_out(task.recipe, splits, objective, partial(leader.look, task.number)))
-        yield task.number
+        number, recipe = task
+        leader.tell(number, try_out(recipe, splits, objective, partial(leader.look, number)))
+        yield number
 
 
-def run_apart(leader: Leader, workers: int, corpus: Path, how: dict[str, Any], objective: Objective) -> Generator[int]:
+def run_apart(leader: Leader, workers: int, corpus: Path, rule: UnknownLabels, objective: Objective) -> Generator[int]:
     """Run several trials at once, each in a process; the number of each when it is done."""
-    crew = [_Worker(corpus, how, objective) for _ in range(workers)]
+    crew = [_Worker(corpus, rule, objective) for _ in range(workers)]
     try:
         while True:
             for worker in crew:
-                if worker.task is None and (task := leader.ask()) is not None:
-                    worker.start(task)
-            busy = {worker.connection: worker for worker in crew if worker.task is not None}
+                if worker.number is None and (task := leader.ask()) is not None:
+                    worker.start(*task)
+            busy = {worker.connection: worker for worker in crew if worker.number is not None}
             if not busy:
                 return
             for connection in wait(list(busy)):
@@ -184,12 +183,12 @@ class _Worker:
 
     def __init__(self, *given: Any) -> None:
         self.given = given
-        self.task: Task | None = None
+        self.number: int | None = None  # of its trial
         self.process: SpawnProcess | None = None
 
-    def start(self, task: Task) -> None:
+    def start(self, number: int, recipe: Recipe) -> None:
         """Give it a trial; one that has died, or was not there yet, begins first."""
-        self.task = task
+        self.number = number
         if self.process is None or not self.process.is_alive():
             self.end()
             context = get_context("spawn")  # a fork would share locks and a GPU with this process
@@ -198,21 +197,21 @@ class _Worker:
             self.process.start()
             other.close()  # so that the line breaks when the process ends
         with suppress(OSError):  # it dies at this moment: `serve` will find out
-            self.connection.send(task.recipe)
+            self.connection.send(recipe)
 
     def serve(self, leader: Leader) -> int | None:
         """Answer one message; the number of the trial if that was its last."""
-        assert self.task is not None
+        assert self.number is not None
         assert self.process is not None
         try:
             message = self.connection.recv()
             if not isinstance(message, Outcome):
-                self.connection.send(leader.look(self.task.number, *message))
+                self.connection.send(leader.look(self.number, *message))
                 return None
         except (EOFError, OSError):
             self.process.join()
             message = Outcome(error=f"its process ended with exit code {self.process.exitcode}; was there too little memory?")
-        number, self.task = self.task.number, None
+        number, self.number = self.number, None
         leader.tell(number, message)
         return number
 
@@ -224,7 +223,7 @@ class _Worker:
             self.connection.close()
 
 
-def _work(line: Connection, corpus: Path, how: dict[str, Any], objective: Objective) -> None:
+def _work(line: Connection, corpus: Path, rule: UnknownLabels, objective: Objective) -> None:
     """What a worker does: read the corpus, then run what it is given."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that leads
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -234,7 +233,7 @@ def _work(line: Connection, corpus: Path, how: dict[str, Any], objective: Object
         line.send((round, value))
         return bool(line.recv())
 
-    splits = read_corpus(corpus, only=USED, **how)
+    splits = read_corpus(corpus, only=USED, unknown_labels=rule)
     while True:
         line.send(try_out(line.recv(), splits, objective, look))
 
