@@ -7,7 +7,6 @@ the same corpus.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -28,10 +27,10 @@ from labelwise.methods.base import Method, Resumable
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
-from labelwise.storage import new_folder, read_json, to_toml, unfinished_beside, write_bytes
+from labelwise.settings import flat
+from labelwise.storage import alone, new_folder, read_json, to_toml, unfinished_beside, write_bytes
 
 MODEL, REPORT, RECIPE = "model", "report", "recipe.toml"  # what a run's folder holds
-LOCK = ".lock"
 ELSEWHERE = ("threads", "device")  # settings that change where a result comes from, not what it is
 SAMPLE = 1000  # documents that sub-words are counted in
 CHECKSUM = "checksum of the corpus"  # the note of a report that tells it
@@ -76,7 +75,7 @@ def finished(folder: Path, method: Method) -> bool:
     earlier = read_recipe(folder / RECIPE)
     if earlier.method != method.name:
         raise LabelwiseError(f"{folder}: holds a run of {earlier.method}, not of {method.name}; name another folder")
-    was, now = (_flat(asdict(one.settings)) for one in (make_recipe_method(earlier, {}), method))
+    was, now = (flat(asdict(one.settings)) for one in (make_recipe_method(earlier, {}), method))
     other = [f"{key}={was[key]}, not {now[key]}" for key in now if was[key] != now[key] and key not in ELSEWHERE]
     if other:
         raise LabelwiseError(
@@ -126,31 +125,6 @@ def _seconds(work: Path) -> float:
     return before
 
 
-@contextmanager
-def alone(folder: Path, otherwise: str, patience: float = 0.0) -> Iterator[None]:
-    """Hold a folder, unless another process does for longer than the seconds of patience; a hold ends with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    until = time.monotonic() + patience
-    try:
-        while not _grasp(handle):
-            if time.monotonic() >= until:
-                raise LabelwiseError(otherwise)
-            time.sleep(0.05)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _grasp(handle: int) -> bool:
-    """Lock an open file, unless another process has."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def corpus_checksum(splits: Splits) -> str:
     """A digest of all that a result depends on: labels, documents, and how the corpus is reported."""
     digest = hashlib.sha256(json.dumps([asdict(splits.info), [asdict(label) for label in splits.labels]]).encode())
@@ -163,7 +137,7 @@ def corpus_checksum(splits: Splits) -> str:
 
 def facts(method: Method, documents: Corpus | None = None) -> dict[str, str | float]:
     """What a report should say of the method that it is about, and of how it reads the documents."""
-    settings = {key: value for key, value in _flat(asdict(method.settings)).items() if key not in (*ELSEWHERE, "seed")}
+    settings = {key: value for key, value in flat(asdict(method.settings)).items() if key not in (*ELSEWHERE, "seed")}
     # Runs of one method are told by this to differ in their seed only.
     found: dict[str, str | float] = {"hardware": hardware(), "digest of the settings": _digest(json.dumps(settings))}
     if isinstance(getattr(method.settings, "seed", None), int):
@@ -203,10 +177,3 @@ def _sizes(network: Any, kind: str, layers: int) -> dict[str, str | float]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return found

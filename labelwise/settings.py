@@ -146,3 +146,11 @@ def _meanings(kind: type) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 meanings[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
     return meanings
+
+
+def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested values by their paths, `training.batch`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {path + key: value}
+    return found

@@ -17,15 +17,17 @@ import lzma
 import os
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from labelwise.errors import BadFile, BadModel, OutputExists
+from labelwise.errors import BadFile, BadModel, LabelwiseError, OutputExists
 
 CHECKSUMS = "checksums.json"
+LOCK = ".lock"  # of a folder that grows
 Kind = Literal["corpus", "labels", "model", "report", "run", "demo", "matrices", "encoder"]
 
 
@@ -78,6 +80,22 @@ def new_folder(path: Path, kind: Kind, *, force: bool = False) -> Iterator[Path]
 def unfinished_beside(path: Path) -> Path:
     """Where long work on an output keeps what it has done so far."""
     return path.absolute().parent / f".{path.name}.training"
+
+
+@contextmanager
+def alone(folder: Path, otherwise: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold a folder, unless another process does for longer than the seconds of patience; a hold ends with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    until = time.monotonic() + patience
+    try:
+        while not _grasp(handle):
+            if time.monotonic() >= until:
+                raise LabelwiseError(otherwise)
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -231,6 +249,15 @@ def _locked(draft: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _grasp(handle: int) -> bool:
+    """Lock an open file, unless another process has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sweep(path: Path) -> None:

@@ -49,6 +49,7 @@ from labelwise.network.transformer import (
 )
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
+from labelwise.settings import flat
 from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
@@ -317,10 +318,10 @@ class Network:
 
     def _fingerprint(self, labels: LabelSet, train: Examples, dev: Examples | None) -> dict[str, Any]:
         """What must be the same for training to go on from a checkpoint: flat settings, and digests of labels and documents."""
-        flat = _flat(asdict(self.settings))
+        told = flat(asdict(self.settings))
         for name in ("threads", "device", "budget", "training.checkpoint_minutes"):
-            del flat[name]
-        return flat | {
+            del told[name]
+        return told | {
             "labels": _digest(labels),
             "training documents": train.digest(),
             "development documents": None if dev is None else dev.digest(),
@@ -362,13 +363,6 @@ def _centroids(labels: LabelSet, reader: Reader, limit: int, warn: bool) -> np.n
             stacklevel=2,
         )
     return means
-
-
-def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return found
 
 
 def _tokens(numbers: Sequence[np.ndarray], device: torch.device, context: Sequence[np.ndarray] | None = None) -> Tokens:

@@ -23,9 +23,9 @@ from labelwise.hierarchy import Hierarchy
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
-from labelwise.running import RECIPE, REPORT, alone, corpus_checksum, finished, run
+from labelwise.running import RECIPE, REPORT, corpus_checksum, finished, run
 from labelwise.statistics import Statistics, describe
-from labelwise.storage import read_json, write_bytes
+from labelwise.storage import alone, read_json, write_bytes
 from labelwise.studies.results import CorpusFacts, Failure, Job, Results, Run, file_name
 from labelwise.studies.rows import Row, absent_weights, find_rows, rank
 

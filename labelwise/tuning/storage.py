@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from labelwise.errors import BadSettings, LabelwiseError, MissingExtra, OutputExists
-from labelwise.running import LOCK, alone
-from labelwise.storage import new_file, read_json
+from labelwise.settings import flat
+from labelwise.storage import LOCK, alone, new_file, read_json
 from labelwise.tuning.trials import Lost
 
 try:
@@ -66,7 +66,7 @@ def _owner(folder: Path, search: dict[str, Any]) -> str:
         raise OutputExists(f"{folder / SEARCH}: written by a later version (format {number}); update labelwise")
     if number != FORMAT or "owner" not in known or not isinstance(known.get("search"), dict):
         raise OutputExists(f"{folder / SEARCH}: damaged; name another folder")
-    before, now = _flat(known["search"]), _flat(json.loads(json.dumps(search)))
+    before, now = flat(known["search"]), flat(json.loads(json.dumps(search)))
     differing = [
         f"{key} is {before.get(key, 'not given')} there, {now.get(key, 'not given')} here"
         for key in dict.fromkeys([*before, *now])
@@ -75,13 +75,6 @@ def _owner(folder: Path, search: dict[str, Any]) -> str:
     if differing:
         raise OutputExists(f"{folder}: holds another search: {'; '.join(differing)}; name another folder, or search as before")
     return str(known["owner"])
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{path}{key}.") if isinstance(value, dict) else {path + key: value}
-    return found
 
 
 class Database:
