@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
         "learning_rate": 0.004,
         "average": 0.99,
         "unseen": "masked",
-        "epochs": 30,
+        "epochs": 20,
     },
 }
 
@@ -133,13 +133,13 @@ def recorded(size: Size) -> set[Job]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--worlds", type=int, default=6)
-    parser.add_argument("--seeds", type=int, default=2, help="trainings of each network in each world")
+    parser.add_argument("--worlds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each network in each world")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
     parser.add_argument("--workers", type=int, default=1, help="processes, each with one core and all on one device")
-    parser.add_argument("--documents", type=int, default=3000)
-    parser.add_argument("--labels", type=int, default=400)
-    parser.add_argument("--words", type=int, default=60)
+    parser.add_argument("--documents", type=int, default=1500)
+    parser.add_argument("--labels", type=int, default=250)
+    parser.add_argument("--words", type=int, default=40)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all networks")
     parser.add_argument("--out", type=Path, default=record.RESULTS, help="file for the lines, instead of results.jsonl")
     given = parser.parse_args()
