@@ -128,7 +128,8 @@ class Comparison(Rendered):
         for column in self.columns:
             values = self._by_row(column)
             best = _best(values)
-            zone_best = {row for rows in self.zones.values() for row in _best(values, rows)} if len(self.zones) > 1 else set()
+            zones = [[row for row in rows if row in values] for rows in self.zones.values()] if len(self.zones) > 1 else []
+            zone_best = {row for rows in zones if len(rows) > 1 for row in _best(values, rows)}  # who is alone beats nobody
             for row, value in values.items():
                 cells[row, column] = Score(value, row in best, row in zone_best, self._p_values.get((row, column)))
         return cells
