@@ -19,6 +19,7 @@ os.environ["LABELWISE_CACHE"] = tempfile.mkdtemp()
 from toy import zoo
 
 from labelwise.corpus import Splits
+from labelwise.datasets.worlds import make_world
 from labelwise.jsonl import write_corpus
 
 atexit.register(shutil.rmtree, os.environ["LABELWISE_CACHE"], ignore_errors=True)
@@ -37,3 +38,10 @@ def splits() -> Splits:
 def corpus_folder(tmp_path: Path) -> Path:
     write_corpus(zoo(), tmp_path / "zoo")
     return tmp_path / "zoo"
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "world"
+    write_corpus(make_world(documents=60, labels=20, words=20), folder)
+    return folder

@@ -3,19 +3,10 @@ import threading
 import pytest
 from postgres import NoServer, server
 
-from labelwise.datasets.worlds import make_world
 from labelwise.errors import LabelwiseError
-from labelwise.jsonl import write_corpus
 from labelwise.tuning.search import tune
 from labelwise.tuning.storage import Database, quiet_optuna
 from labelwise.tuning.trials import Lost
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus") / "world"
-    write_corpus(make_world(documents=60, labels=20, words=20), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
