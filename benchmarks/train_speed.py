@@ -1,4 +1,4 @@
-"""How fast BIGRU-LWAN trains: on a GPU by batch size, on a CPU beside the plain formulation of the same network.
+"""How fast networks train: BIGRU-LWAN on a GPU by batch size and beside the plain formulation on a CPU, DC- with either GRU.
 
 Plain means: a score for every label and position of the padded batch, softmax with a mask, a vector per label and document, and
 what autograd keeps of all that. Both take the same steps on the same batches of a made world or of crs.
@@ -99,14 +99,18 @@ def on_cpu(threads: int, steps: int, corpus: labelwise.Corpus, name: str) -> Non
         )
 
 
-def on_gpu(corpus: labelwise.Corpus, vectors: str, batch: int) -> None:
+def on_gpu(corpus: labelwise.Corpus, vectors: str, batch: int, method: str = "bigru-lwan", fused: bool = False) -> None:
     """Documents per second of the second epoch: the first compiles kernels."""
-    settings = {"words": {"vectors": vectors, "max_length": LONGEST}, "training": {"batch": batch, "epochs": 2}}
-    history = make_method("bigru-lwan", settings).fit(corpus).history  # type: ignore[attr-defined]
+    settings = {
+        "words": {"vectors": vectors, "max_length": LONGEST},
+        "training": {"batch": batch, "epochs": 2},
+        "encoder": {"fused": fused},
+    }
+    history = make_method(method, settings).fit(corpus).history  # type: ignore[attr-defined]
     record(
         "train-speed",
         corpus=corpus.info.name,
-        method=f"batch {batch}",
+        method=f"{method}, batch {batch}" + ", GRU in one kernel" * fused,
         labels=len(corpus.labels),
         documents=len(corpus),
         documents_per_second=history[-1]["documents_per_second"],
@@ -129,6 +133,8 @@ if __name__ == "__main__":
             train = labelwise.read_corpus(Path(given.data) / "crs").train
             for batch in (16, 64, 256, 1024):
                 on_gpu(train[: given.documents * max(1, batch // 64)], given.vectors, batch)
+            for fused in (False, True):
+                on_gpu(train[: given.documents], given.vectors, 64, "dc-bigru-lwan", fused)
     else:
         on_cpu(given.threads, given.steps, make_world(documents=3000, labels=LABELS, words=160).train, "world")
         if given.data is not None:

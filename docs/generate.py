@@ -447,7 +447,7 @@ SECTIONS = {
         "beyond_weights_and_moments_gib",
     ),
     "train-speed": _plainly(
-        "BIGRU-LWAN on a GPU: documents per second by batch size, up to 512 tokens",
+        "Networks on a GPU: documents per second by batch size, up to 512 tokens",
         "corpus",
         "method",
         "labels",
