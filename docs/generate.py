@@ -147,6 +147,13 @@ def _plain(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(getattr(value, "value", value))
 
 
+FAMILIES = (
+    *("prior", "lexical", "similarity", "parabel", "bonsai", "linear", "linear + lexical", "attention-xml", "cnn", "bigru"),
+    *("elmo", "minilm", "tree", "hier", "gte-small", "read-and-learned", "best"),
+)
+KNOWING = ("c-", "dc-", "dn-", "dnc-", "gc-", "gnc-")
+
+
 def latest_results() -> list[dict[str, Any]]:
     """The last line of each thing measured; earlier ones stay in the file as history."""
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
@@ -234,7 +241,14 @@ def over_seeds(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for line in lines:
         key = line["corpus"], line["method"]
         found[key] = [*(other for other in found.get(key, []) if other.get("settings") == line.get("settings")), line]
-    return [_mean(several) for several in found.values()]
+    return sorted((_mean(several) for several in found.values()), key=lambda line: _family(line["method"]))
+
+
+def _family(method: str) -> tuple[int, int]:
+    """Where a row stands: simple methods, trees, networks by their encoder, ours; those that know new labels after the flat ones."""
+    kinds = [place for place, kind in enumerate(FAMILIES) if kind in method]
+    knowing = [place for place, start in enumerate(KNOWING, start=1) if method.startswith(start)]
+    return max(kinds, default=len(FAMILIES)), max(knowing, default=0)
 
 
 def _mean(several: list[dict[str, Any]]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class EncoderSettings:
     """Kind of recurrent cell."""
     start: Literal["zeros", "learned"] = "zeros"
     """What recurrent layers start from at both ends of a document."""
-    fused: bool = False
+    fused: bool = True
     """Run GRU layers of up to 128 units in one kernel of ours on a GPU, not in cuDNN's one for each word."""
     units: Annotated[int, Range(0, 10_000, tried=(100, 400))] = 0
     """Units per direction, or filters; 0 is the paper's: 300 for learned labels, 100 for others, or what fits their vectors."""
