@@ -12,7 +12,7 @@ from labelwise.errors import BadSettings
 from labelwise.labels import Label
 from labelwise.methods.base import load
 from labelwise.methods.readers import SubwordReader, label_text
-from labelwise.network.read_labels import SCALE, SHIFT, USUAL, ReadLabels, Texts
+from labelwise.network.read_labels import SCALE, SHIFT, ReadLabels, Texts
 from labelwise.network.training import Trainer
 from labelwise.registry import make_method
 from labelwise.settings import override
@@ -42,7 +42,8 @@ def fitted(folder, splits, *more: str):
 @pytest.mark.parametrize("kept", ["true", "false"])
 def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, splits, kept):
     still = "training.learning_rate=1e-6", "training.head_rate=0.001"
-    scores = fitted(folder, splits, *still, f"encoder.kept={kept}").predict(splits.test).dense()
+    trained = fitted(folder, splits, *still, f"encoder.kept={kept}")
+    scores, labels = trained.predict(splits.test).dense(), trained._fitted.network.label_encoder
     model, cut = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
     def states(text: str, longest: int) -> torch.Tensor:
@@ -56,9 +57,9 @@ def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, s
     read = torch.stack([unit(states(label_text(label, splits.labels, what), 32).mean(0)) for label in splits.labels])
     for document, found in zip(splits.test, scores, strict=True):
         seen = unit(states(document.text, 32))
-        attention = (seen @ read.T).softmax(0)  # (tokens, labels)
-        expected = torch.sigmoid(SCALE * (attention * (seen @ read.T)).sum(0) + SHIFT)
-        np.testing.assert_allclose(found, expected, rtol=0.01)
+        attention = (labels.sharpness.exp() * seen @ read.T).softmax(0)  # (tokens, labels)
+        expected = torch.sigmoid(labels.scale.exp() * (attention * (seen @ read.T)).sum(0) + labels.shift)
+        np.testing.assert_allclose(found, expected.detach(), rtol=0.01)
 
 
 def test_a_text_has_what_is_asked_for_in_that_order(splits):
@@ -206,11 +207,11 @@ def test_words_with_vectors_can_read_labels_too(splits):
 
 def test_biases_may_start_at_the_odds_of_seen_labels(folder, splits):
     still = "training.learning_rate=1e-6", "training.head_rate=0.001"
-    biases = [
-        fitted(folder, splits, *still, f"labels.start={start}")._fitted.network.label_encoder.bias.detach().numpy()
-        for start in ("zeros", "prior")
+    encoders = [
+        fitted(folder, splits, *still, f"labels.start={start}")._fitted.network.label_encoder for start in ("zeros", "prior")
     ]
+    biases = [encoder.bias.detach().numpy() for encoder in encoders]
     counts, documents = np.asarray(splits.train.gold().sum(axis=0)), len(splits.train)
-    expected = np.log((counts + 0.5) / (documents - counts + 0.5)) - SHIFT - USUAL * SCALE
+    expected = np.log((counts + 0.5) / (documents - counts + 0.5)) - encoders[1].usual
     np.testing.assert_allclose(biases[0], 0, atol=1e-5)
     np.testing.assert_allclose(biases[1], np.where(counts > 0, expected, 0), atol=1e-4)

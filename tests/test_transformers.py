@@ -9,6 +9,7 @@ import torch
 import transformers
 from checkpoints import (
     KINDS,
+    QUICK,
     TEXTS,
     assert_explained,
     batch,
@@ -26,10 +27,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from labelwise.corpus import Document
+from labelwise.corpus import Corpus, Document
 from labelwise.errors import BadSettings
 from labelwise.features.subwords import Subwords, quiet
-from labelwise.labels import Label
+from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import load
 from labelwise.methods.bert import BertLwanSettings
 from labelwise.network.composition import build
@@ -37,7 +38,8 @@ from labelwise.network.reading import FirstTokens
 from labelwise.network.steps import share_of_step, step_sizes
 from labelwise.network.training import TrainingSettings
 from labelwise.network.transformer import read_transformer, segment_length
-from labelwise.settings import make
+from labelwise.registry import make_method
+from labelwise.settings import make, override
 
 NOT_RECOMPUTED = {"mpnet", "albert"}
 any_kind = pytest.mark.parametrize("kind", KINDS)
@@ -325,7 +327,7 @@ def test_a_label_added_after_training_is_scored_by_its_name_and_place(splits, na
 
 
 def test_a_label_is_the_mean_of_the_first_vectors_of_its_names_sub_words(splits):
-    model = method("c-bert-base-lwan").fit(splits.train)
+    model = method("c-bert-base-lwan", "bert", "labels.encoder=centroid", "labels.unit=false").fit(splits.train)
     tokenizer, theirs = library("bert")
     queries, outputs, bias = model._encode(splits.train.labels, torch.device("cpu"))[0]
     for label, query, output in zip(splits.train.labels, queries, outputs, strict=True):
@@ -334,3 +336,28 @@ def test_a_label_is_the_mean_of_the_first_vectors_of_its_names_sub_words(splits)
         assert torch.allclose(query, mean, atol=1e-6)
         assert torch.allclose(output, mean, atol=1e-6)
     assert bias is None
+
+
+@pytest.mark.parametrize("name", ["c-bert-base-lwan", "dnc-bert-base-lwan"])
+def test_described_labels_soon_know_more_than_how_often_they_occur(name, tmp_path):
+    random, words = np.random.default_rng(1), tiny.WORDS.split()
+    texts = [random.choice(words, 6, replace=False).tolist() for _ in range(300)]
+    documents = [Document(f"d{place}", " ".join(text), tuple(text)) for place, text in enumerate(texts)]
+    corpus = Corpus(
+        documents, LabelSet([Label(word, word, tuple(words[:1]) if place else ()) for place, word in enumerate(words)])
+    )
+    steps = ("training.epochs=4", "training.batch=16", "training.learning_rate=0.003", "training.head_rate=3")
+    settings = override(
+        {}, [*QUICK, *steps, "encoder.dropout=0", f"encoder.checkpoint={tiny.bert(tmp_path)}", "encoder.segment=24"]
+    )
+    share = corpus.gold().sum(0) / len(corpus)
+    least = -(share * np.log(share) + (1 - share) * np.log(1 - share)).mean()  # loss of whoever knows nothing of the texts
+    assert make_method(name, settings).fit(corpus).history[-1]["loss"] < 0.75 * least
+
+
+def test_mean_and_node_vector_of_a_label_are_of_length_1_unless_as_in_the_paper(splits):
+    model = method("dnc-bert-base-lwan").fit(splits.train)
+    mean, node = model._encode(splits.train.labels, torch.device("cpu"))[0].query.split([16, 16], dim=1)
+    assert torch.allclose(mean.norm(dim=1), torch.ones(len(mean)), atol=1e-5)
+    assert torch.allclose(node.norm(dim=1), torch.ones(len(node)), atol=1e-5)
+    assert not any(make_method(f"{kind}-bigru-lwan").settings.labels.unit for kind in ("c", "dc", "dn", "dnc", "gc", "gnc"))

@@ -21,9 +21,11 @@ ROBERTA = replace(BERT, checkpoint="roberta-base")
 SCI_BERT = replace(BERT, checkpoint="allenai/scibert_scivocab_uncased")
 HIER_SCI_BERT = replace(SCI_BERT, segments=8)
 CLINICAL_BERT = replace(BERT, checkpoint="emilyalsentzer/Bio_ClinicalBERT")
-C = LabelSettings(encoder="centroid")
+# First vectors of sub-words are short and have little in common. Times states, whose length is normalised, all of a state goes
+# into saying no to nearly all labels, so they are projected. Beside node vectors, ten times as long, they would not count.
+C = LabelSettings(encoder="centroid_proj", unit=True)
 DC = LabelSettings(encoder="centroid", refine="dense")
-DNC = LabelSettings(encoder="concat", refine="dense")
+DNC = LabelSettings(encoder="concat", refine="dense", unit=True)
 GC = LabelSettings(encoder="centroid", refine="graph")
 FINE_TUNING = TrainingSettings(batch=8, learning_rate=2e-5, clip_value=0, epochs=20, patience=2)
 
@@ -137,13 +139,13 @@ class BertTree(TreeMethod):
 
 @dataclass(frozen=True)
 class CBertLwanSettings(BertLwanSettings):
-    """Centroids of names."""
+    """Centroids of names, projected."""
 
     labels: LabelSettings = C
 
 
 class CBertLwan(Network, ZeroShot):
-    """A label is the mean of BERT's own vectors of the sub-words of its name, and nothing of it is learned."""
+    """A label is the mean of BERT's own vectors of the sub-words of its name, through one linear layer that all labels share."""
 
     name: ClassVar[str] = "c-bert-base-lwan"
     Settings: ClassVar[type] = CBertLwanSettings
@@ -157,7 +159,7 @@ class DcBertLwanSettings(BertLwanSettings):
 
 
 class DcBertLwan(Network, ZeroShot):
-    """As c-bert-base-lwan, the mean vector refined by two dense layers."""
+    """A label is the mean of BERT's own vectors of the sub-words of its name, refined by two dense layers."""
 
     name: ClassVar[str] = "dc-bert-base-lwan"
     Settings: ClassVar[type] = DcBertLwanSettings
@@ -171,7 +173,7 @@ class DncBertLwanSettings(BertLwanSettings):
 
 
 class DncBertLwan(Network, ZeroShot):
-    """As dc-bert-base-lwan, with mean vector and node vector side by side."""
+    """As dc-bert-base-lwan, with mean vector and node vector side by side, both of length 1."""
 
     name: ClassVar[str] = "dnc-bert-base-lwan"
     Settings: ClassVar[type] = DncBertLwanSettings
@@ -185,7 +187,7 @@ class GcBertLwanSettings(BertLwanSettings):
 
 
 class GcBertLwan(Network, ZeroShot):
-    """As c-bert-base-lwan, the mean vector refined by two graph layers over parents and children."""
+    """As dc-bert-base-lwan, the mean vector refined by two graph layers over parents and children."""
 
     name: ClassVar[str] = "gc-bert-base-lwan"
     Settings: ClassVar[type] = GcBertLwanSettings

@@ -35,6 +35,7 @@ from labelwise.network.batches import Examples, filled
 from labelwise.network.composition import LEARNED, NetworkSettings, Parts, build
 from labelwise.network.devices import choose_device, memory_advice, precision
 from labelwise.network.elmo import Elmo, ScalarMix
+from labelwise.network.first_fit import begin
 from labelwise.network.label_encoders import DescribedLabels, Facts, LabelVectors, LearnedLabels, label_facts
 from labelwise.network.network import LabelNetwork
 from labelwise.network.read_labels import ReadLabels, Texts
@@ -122,7 +123,9 @@ class Network:
             hidden = (counts == 0) & (given.training.unseen == "excluded")
             network.label_encoder.describe(self._facts(model, model.labels, hidden, warn=True).to(how["device"]))
         elif isinstance(network.label_encoder, ReadLabels):
-            network.label_encoder.describe(self._texts(model, model.labels).to(how["device"]))
+            encoder, sharpness = network.label_encoder, given.labels.sharpness
+            encoder.describe(self._texts(model, model.labels).to(how["device"]))
+            begin(network, encoder, train, given.training, seed=given.seed, sharpness=sharpness, device=how["device"])
         if isinstance(network.label_encoder, LearnedLabels | ReadLabels) and given.labels.start == "prior":
             network.label_encoder.start_at(counts, len(train))
         return Trainer(network, given.training, train, dev, **how).run()
@@ -282,11 +285,11 @@ class Network:
             else:
                 sources.append(_centroids(labels, model.reader, self.settings.labels.max_words, warn))
         if Parts(self.settings).refine != "graph":
-            return label_facts(sources, None)
+            return label_facts(sources, None, unit=self.settings.labels.unit)
         pairs = labels.parents().tocoo()
         kept = ~hidden[pairs.row] & ~hidden[pairs.col]
         parents = csr_array((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), shape=pairs.shape)
-        return label_facts(sources, parents)
+        return label_facts(sources, parents, unit=self.settings.labels.unit)
 
     def _texts(self, model: Fitted, labels: LabelSet) -> Texts:
         """What these labels say, and which of them were there in training."""

@@ -111,14 +111,16 @@ class LabelSettings:
     """First bias that a label learns: 0 as in the paper, or by its share of the documents, which saves many steps."""
     dropout: bool = True
     """Drop components of label vectors in training."""
+    unit: bool = False
+    """Bring mean and node vector to length 1 each, so that neither drowns the other."""
     max_words: Annotated[int, Range(1, 1000)] = 15
     """Words of a label's name that are read."""
     text: tuple[Literal["name", "synonyms", "parents", "description"], ...] = ("name", "synonyms", "parents")
     """What of a label is read where it is read as a text."""
     text_length: Annotated[int, Range(3, 512)] = 32
     """Tokens of such a text, those that begin and end it included."""
-    sharpness: Annotated[float, Range(0.1, 100.0, log=True)] = 1.0
-    """How sharply a label that is read looks at the words it is like, at first; training goes on from there."""
+    sharpness: Annotated[float, Range(0.0, 100.0)] = 0.0
+    """How sharply a label that is read looks at the words it is like, at first; 0 finds what fits the training documents best."""
     text_only: Annotated[float, Range(0.0, 1.0)] = 0.0
     """Share of labels that go by their text alone in a step of training, so that new labels are scored well too."""
     nodes: NodeSettings = field(default_factory=NodeSettings)
@@ -260,7 +262,6 @@ def build(
             tokens.width,
             tokens.said,
             tokens.say,
-            sharpness=settings.labels.sharpness,
             dropout=settings.labels.text_only,
             fixed=given.kept,
         )

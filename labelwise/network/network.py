@@ -28,13 +28,13 @@ class LabelNetwork(nn.Module):
 
     def forward(self, tokens: Tokens, candidates: Tensor | None = None, labels: LabelVectors | None = None) -> Tensor:
         """(batch, labels) logits; `candidates` are the columns wanted, `labels` saves encoding the same labels again."""
-        states = self._states(tokens)  # (batch, length, width)
+        states = self.states(tokens)  # (batch, length, width)
         vectors = self.label_encoder(candidates) if labels is None else labels
         return self.decoder(self.attention, states, vectors, tokens.lengths)
 
     def loss(self, tokens: Tokens, targets: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted."""
-        states, vectors = self._states(tokens), self.label_encoder(candidates)
+        states, vectors = self.states(tokens), self.label_encoder(candidates)
         return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets)
 
     def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:
@@ -51,14 +51,14 @@ class LabelNetwork(nn.Module):
                 )
             )
         with torch.no_grad():
-            states = self._states(tokens)[:, : int(tokens.lengths[0])]
+            states = self.states(tokens)[:, : int(tokens.lengths[0])]
             weights = self.attention.weights(states, one.query, tokens.lengths)  # (length,)
         summary = (weights @ states[0]).requires_grad_()
         logit = self.decoder.judge(summary[None, None], one)[0, 0]
         (slope,) = torch.autograd.grad(logit, summary)
         return Contributions(float(logit.detach()), (weights * (states[0] @ slope)).tolist(), summary.detach())
 
-    def _states(self, tokens: Tokens) -> Tensor:
+    def states(self, tokens: Tokens) -> Tensor:
         """What labels read, of length 1 where their vectors are made for that."""
         states: Tensor = self.token_encoder(tokens)
         return functional.normalize(states, dim=-1) if self.label_encoder.unit else states

@@ -19,8 +19,7 @@ from labelwise.network.label_encoders import LabelEncoder, LabelVectors
 from labelwise.network.transfer import send
 
 AT_ONCE = 2048  # texts that are read at once where nothing is trained
-SCALE, SHIFT = 20.0, -8.0  # a likeness of 0.4 starts at even odds
-USUAL = 0.1  # likeness of a label and a document that does not have it
+SCALE, SHIFT = 20.0, -8.0  # a likeness of 0.4 starts at even odds, unless documents say something else
 
 Say = Callable[[Tensor, Tensor], Tensor]  # (texts, longest) numbers, (texts,) lengths on the host → (texts, width)
 
@@ -57,7 +56,6 @@ class ReadLabels(LabelEncoder):
         said: int,
         say: Say,
         *,
-        sharpness: float = 1.0,
         dropout: float = 0.0,
         fixed: bool = False,
     ) -> None:
@@ -67,23 +65,32 @@ class ReadLabels(LabelEncoder):
         self.to_query, self.to_output = (nn.Linear(said, width, bias=False) for _ in range(2))
         for layer in (self.to_query, self.to_output):
             nn.init.eye_(layer.weight)
-        self.sharpness, self.scale = (nn.Parameter(torch.tensor(math.log(first))) for first in (sharpness, SCALE))
-        self.shift = nn.Parameter(torch.tensor(SHIFT))
+        self.sharpness, self.scale, self.shift = (nn.Parameter(torch.zeros(())) for _ in range(3))
         self.query, self.output = (nn.Parameter(torch.zeros(labels, width)) for _ in range(2))
         self.bias = nn.Parameter(torch.zeros(labels))
+        self.begin(1.0, SCALE, SHIFT)
 
     texts: Texts | None
     kept: Tensor | None  # (labels, said), where what they say does not change
+    usual: float  # first logit of any label
 
     def describe(self, texts: Texts) -> None:
         """Say which labels there are; may be called again with others."""
         self.texts, self.kept = texts, None
 
+    @torch.no_grad()
+    def begin(self, sharpness: float, scale: float, shift: float, usual: float = 0.0) -> None:
+        """How sharply labels look at words, and the line from likeness to logit; usual is that of any label."""
+        self.sharpness.fill_(math.log(sharpness))
+        self.scale.fill_(math.log(scale))
+        self.shift.fill_(shift)
+        self.usual = shift + scale * usual
+
     def start_at(self, counts: np.ndarray, documents: int) -> None:
         """Let the biases of seen labels start where documents like any other have the odds of the label's share of them."""
         odds = (counts + 0.5) / (documents - counts + 0.5)
         with torch.no_grad():
-            self.bias.copy_(torch.from_numpy(np.where(counts > 0, np.log(odds) - SHIFT - USUAL * SCALE, 0)))
+            self.bias.copy_(torch.from_numpy(np.where(counts > 0, np.log(odds) - self.usual, 0)))
 
     def gentle(self) -> Iterable[Tensor]:
         """The maps start from something good, as the encoder does."""
