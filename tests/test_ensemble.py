@@ -74,6 +74,22 @@ def test_the_better_member_has_the_weight(models, world):
         assert whole.groups[group]["ndcg@5"] >= max(report.groups[group]["ndcg@5"] for report in each)
 
 
+def test_a_regression_is_no_worse_on_dev_than_means_and_is_saved(models, world, tmp_path):
+    splits = world._replace(test=world.dev)
+    scores = {}
+    for weights in ("search", "regression"):
+        model = ensemble(models["parabel"], models["lexical"], weights=weights).fit(world.train, world.dev)
+        scores[weights] = evaluate(model, splits, ties="pessimistic").groups["all"][f"ndcg@{world.train.info.k}"]
+    assert scores["regression"] > scores["search"] - 0.01
+    model.save(tmp_path / "both")
+    np.testing.assert_array_equal(values(load(tmp_path / "both"), world.test), values(model, world.test))
+    assert all(sum(own) == pytest.approx(1) for own in model.weights.values())
+    given = ensemble(models["parabel"], models["lexical"], weights="regression", given={"few": [0.3, 0.7]})
+    given.fit(world.train, world.dev)
+    assert given.weights["few"] == pytest.approx([0.3, 0.7])
+    assert given._ready().mix.lines[1] is None
+
+
 def test_zero_labels_are_ranked_by_the_members_that_can_score_them(models, world):
     model = ensemble(models["parabel"], models["prior"], models["lexical"]).fit(world.train, world.dev)
     zero, names = Groups.of(world).zero, load(models["lexical"]).predict(world.test)

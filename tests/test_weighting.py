@@ -12,7 +12,7 @@ from labelwise import metrics
 from labelwise.corpus import Corpus, CorpusInfo, Document, gold_matrix
 from labelwise.evaluation import relevance
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.weighting import LAST, SAME, SCALES, Mix, Scale, make_pools, search
+from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Pool, Scale, make_pools, search
 from labelwise.progress import silent
 from labelwise.scores import Scores
 
@@ -41,6 +41,38 @@ def test_a_score_is_the_mean_by_the_weights_of_the_labels_group(mixture):
     for row, column in product(range(scores.shape[1]), range(scores.shape[2])):
         expected = sum(weights[groups[column]][member] * scores[member, row, column] for member in range(len(scores)))
         assert found.dense()[row, column] == pytest.approx(expected, abs=1e-6)
+
+
+@given(mixtures(), st.sampled_from([0, 1, 2]))
+def test_a_score_by_regression_is_what_the_log_odds_add_up_to_and_0_where_nobody_scores(mixture, number):
+    scores, groups, weights, sparse = mixture
+    labels = LabelSet(Label(str(number), "x") for number in range(len(groups)))
+    several = [Scores(csr_array(own) if packed else own, labels) for own, packed in zip(scores, sparse, strict=True)]
+    random = np.random.default_rng(1)
+    line = Line(random.normal(size=len(scores)), random.normal(size=len(scores)), 0.3)
+    lines = [line if place == number else None for place in range(3)]
+    found = Mix(weights, [SAME, SAME, SAME], lines).apply(several, groups).dense()
+    means = Mix(weights, [SAME, SAME, SAME]).apply(several, groups).dense()
+    np.testing.assert_array_equal(found[:, groups != number], means[:, groups != number])
+    clipped = np.clip(scores.astype(np.float64), LEAST, 1 - LEAST)
+    logits = np.tensordot(line.odds, np.log(clipped / (1 - clipped)), 1) + np.tensordot(line.scores, scores, 1) + line.shift
+    expected = np.where((scores > 0).any(0), 1 / (1 + np.exp(-logits)), 0)
+    np.testing.assert_allclose(found[:, groups == number], expected[:, groups == number], rtol=1e-3, atol=1e-9)
+
+
+def test_a_regression_listens_to_who_knows_and_not_to_who_guesses():
+    random = np.random.default_rng(1)
+    hits = random.random((300, 20)) < 0.1
+    knows = np.clip(0.2 + 0.4 * hits + random.normal(0, 0.1, hits.shape), 0.01, 0.99)
+    pool = Pool(np.stack([knows, random.random(hits.shape)]).astype(np.float32), hits, hits.sum(1))
+    empty = Pool(np.zeros((2, 300, 1), np.float32), np.zeros((300, 1), bool), np.zeros(300, int))
+    able = np.array([[True, True], [True, True], [False, False]])
+    mix = search([pool, empty, empty], np.array([0]), able, {}, 5, silent, regress=True)
+    assert mix.weights[0, 0] > 0.9
+    assert mix.lines[1:] == [None, None]
+    found = mix.lines[0](pool.scores)
+    assert found.mean() == pytest.approx(hits.mean(), rel=0.02)  # probabilities
+    assert found[hits].mean() > 5 * found[~hits].mean()
 
 
 def test_sure_members_make_a_sure_ensemble_whatever_the_rounding():

@@ -23,7 +23,7 @@ from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
-from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Mix, Scale, make_pools, search, shares, warn
+from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
 from labelwise.registry import methods
@@ -50,8 +50,8 @@ class EnsembleSettings:
 
     members: tuple[str, ...] = ("parabel", "lexical")
     """Methods and recipes to train, or folders of models (`./parabel` for a folder that has the name of a method)."""
-    weights: Literal["search", "equal"] = "search"
-    """Weights that are not given are found on the development documents, or equal."""
+    weights: Literal["search", "regression", "equal"] = "search"
+    """Weights that are not given are found on the development documents, for means or for a regression, or equal."""
     given: GivenWeights = field(default_factory=GivenWeights)
     self_contained: bool = False
     """Save copies of members that are folders, not references to them."""
@@ -148,6 +148,8 @@ class Ensemble(ZeroShot):
                 else:
                     stored.append({"folder": _reference(member.folder, home), "sha256": member.digest})
             told = {"members": stored, "weights": self.weights, "scales": dict(zip(GROUPS, model.mix.scales, strict=True))}
+            lines = {group: line.told() for group, line in zip(GROUPS, model.mix.lines, strict=True) if line is not None}
+            told |= {"lines": lines} if lines else {}
             told |= {"why": self.why} if self.why else {}
             (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             np.savez(draft / "ensemble.npz", groups=model.groups)
@@ -159,7 +161,8 @@ class Ensemble(ZeroShot):
         model, stored = cls(base.settings_from(cls.Settings, saved, folder)), read_json(folder / "ensemble.json")
         model.why = stored.get("why", "")
         weights = np.array([stored["weights"][group] for group in GROUPS])
-        mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS])
+        lines = {group: Line.of_told(*line) for group, line in stored.get("lines", {}).items()}
+        mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS], [lines.get(group) for group in GROUPS])
         members = [_stored_member(folder, **reference) for reference in stored["members"]]
         model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix)
         return model
@@ -201,9 +204,9 @@ class Ensemble(ZeroShot):
         able[ZERO] = [_zero_shot(model) for model in models]
         wanted = [getattr(self.settings.given, name) for name in GROUPS]
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
-        if self.settings.weights == "search" and dev is not None and dev.gold().nnz:
+        if self.settings.weights != "equal" and dev is not None and dev.gold().nnz:
             pools = make_pools(models, groups, dev.with_labels(train.labels), train.info.k, progress)
-            return search(pools, groups, able, given, train.info.k, progress)
+            return search(pools, groups, able, given, train.info.k, progress, regress=self.settings.weights == "regression")
         weights = np.stack([given.get(number, shares(own)) for number, own in enumerate(able)])
         if self.settings.weights == "equal":
             return Mix(weights, [SAME, SAME, SAME])

@@ -1,7 +1,8 @@
-"""What the members of an ensemble are worth: weights for each label group, and scales that bring the groups in line.
+"""What the members of an ensemble are worth, for each label group, and scales that bring the groups in line.
 
-Both are found by trying all of a short list on the development documents (docs/ensembles.md). Only labels that some member
-ranks high are looked at, so that a trial takes milliseconds and memory does not grow with the labels.
+Weights of a mean are found by trying all of a short list on the development documents, others by a logistic regression on them
+(docs/ensembles.md). Only labels that some member ranks high are looked at, so that a trial takes milliseconds and memory does not
+grow with the labels.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ ZERO = 2  # its number among the groups
 POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
 BATCH = 1 << 23  # scores asked of a member at once
+LEAST = np.float32(1e-6)  # score that a regression sees in the place of smaller ones, 0 among them
 
 
 class Scale(NamedTuple):
@@ -45,27 +47,71 @@ SAME, LAST = Scale(), Scale(halvings=64)
 SCALES = [Scale(power, halvings) for halvings in range(12, -13, -1) for power in (1.0, 2.0, 0.5)]  # cautious ones first
 
 
+class Line(NamedTuple):
+    """A score by regression: how likely members' scores and their log-odds make a label; 0 where no member gives it a score."""
+
+    odds: np.ndarray  # (members,)
+    scores: np.ndarray  # (members,)
+    shift: float
+
+    def of(self, members: np.ndarray) -> Line:
+        """The same for some of the members."""
+        return self._replace(odds=self.odds[members], scores=self.scores[members])
+
+    def told(self) -> tuple[list[float], list[float], float]:
+        """All of it as plain numbers."""
+        return self.odds.tolist(), self.scores.tolist(), self.shift
+
+    @classmethod
+    def of_told(cls, odds: Sequence[float], scores: Sequence[float], shift: float) -> Line:
+        """From what `told` gave."""
+        return cls(np.array(odds), np.array(scores), shift)
+
+    def __call__(self, several: Iterable[np.ndarray]) -> np.ndarray:
+        """The score of each label from those of the members."""
+        several = list(several)
+        total = np.full(several[0].shape, self.shift, dtype=np.float32)
+        said = np.zeros(total.shape, dtype=bool)
+        for odds, plain, scores in zip(self.odds, self.scores, several, strict=True):
+            if odds or plain:  # others have no say on this group
+                total += np.float32(odds) * _log_odds(scores) + np.float32(plain) * scores
+                said |= scores > 0
+        return np.where(said, np.maximum(_share(total), np.finfo(np.float32).tiny), np.float32(0))
+
+
 class Mix(NamedTuple):
     """Weights and scales."""
 
     weights: np.ndarray  # (groups, members), rows sum to 1, or to 0 where no member has a say
     scales: Sequence[Scale]  # of each group
+    lines: Sequence[Line | None] = (None, None, None)  # of groups whose scores are no means
 
     def of(self, members: np.ndarray) -> Mix:
         """The same for some of the members."""
-        return self._replace(weights=self.weights[:, members])
+        lines = [line and line.of(members) for line in self.lines]
+        return self._replace(weights=self.weights[:, members], lines=lines)
 
     def apply(self, several: Sequence[Scores], groups: np.ndarray) -> Scores:
         """The mean of the members' scores, weighted and scaled by the group of each label; sparse if all scores are."""
         weights = self.weights.T[:, groups].astype(np.float32)  # (members, labels)
         if not all(scores.sparse for scores in several):
-            total = _mean(weights, [scores.dense() for scores in several])
+            dense = [scores.dense() for scores in several]
+            total = _mean(weights, dense)
+            for number, line in enumerate(self.lines):
+                if line is not None:
+                    own = groups == number
+                    total[:, own] = line([scores[:, own] for scores in dense])
             self._scale(total, groups)
             return Scores(total, several[0].labels)
         sparse = csr_array(
             sum(csr_array(scores.values).multiply(own[None]) for own, scores in zip(weights, several, strict=True))
         )
         np.minimum(sparse.data, 1, out=sparse.data)
+        rows, columns = np.repeat(np.arange(sparse.shape[0]), np.diff(sparse.indptr)), sparse.indices
+        for number, line in enumerate(self.lines):
+            if line is not None:
+                own = groups[columns] == number
+                sparse.data[own] = line([at(scores.values, rows[own], columns[own]) for scores in several])
         self._scale(sparse.data, groups[sparse.indices])
         return Scores(sparse, several[0].labels)
 
@@ -100,12 +146,20 @@ def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int
 
 
 def search(
-    pools: list[Pool], groups: np.ndarray, able: np.ndarray, given: dict[int, np.ndarray], k: int, progress: Progress
+    pools: list[Pool],
+    groups: np.ndarray,
+    able: np.ndarray,
+    given: dict[int, np.ndarray],
+    k: int,
+    progress: Progress,
+    *,
+    regress: bool = False,
 ) -> Mix:
-    """Weights of highest nDCG@k in each group, then scales of highest nDCG@k over all labels.
+    """Weights of highest nDCG@k in each group, or lines of highest likelihood, then scales of highest nDCG@k over all labels.
 
     `able` (groups, members) says who has a say on whom, `given` has the weights of groups that are not searched.
     """
+    lines: list[Line | None] = [None, None, None]
     weights, scales = np.stack([shares(own) for own in able]), [SAME, SAME, LAST]
     missing = [n for n, pool in enumerate(pools) if not pool.gold.any() and able[n].any() and (groups == n).any()]
     if missing:
@@ -120,11 +174,21 @@ def search(
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
             pool = pools[number]._replace(scores=pools[number].scores[own])
-            weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
+            if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
+                line, weights[number, own] = _fit(pool)
+                spread = np.zeros((2, len(own)))
+                spread[:, own] = line.odds, line.scores
+                lines[number] = Line(spread[0], spread[1], line.shift)
+            else:
+                weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
+    blended = [
+        _mean(own, pool.scores) if line is None else line(pool.scores)
+        for own, line, pool in zip(weights, lines, pools, strict=True)
+    ]
     for number in (1, ZERO):
         if pools[number].gold.any():
-            scales[number] = _best_scale(pools, weights, scales, number, k)
-    return Mix(weights, scales)
+            scales[number] = _best_scale(pools, blended, scales, number, k)
+    return Mix(weights, scales, lines)
 
 
 def shares(weights: np.ndarray) -> np.ndarray:
@@ -173,17 +237,36 @@ def _best_weights(pool: Pool, k: int, progress: Progress, task: str) -> np.ndarr
     return max(progress(points, f"weigh members for {task} labels", len(points)), key=quality)
 
 
-def _best_scale(pools: list[Pool], weights: np.ndarray, scales: list[Scale], number: int, k: int) -> Scale:
+def _fit(pool: Pool) -> tuple[Line, np.ndarray]:
+    """The line of a logistic regression on what the members say, and each member's share in how its result varies."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    said = (pool.scores > 0).any(axis=0)
+    scores = pool.scores[:, said]
+    features = np.concatenate([_log_odds(scores), scores]).T.astype(np.float64)  # (labels, 2 × members)
+    scaler = StandardScaler().fit(features)
+    found = LogisticRegression(max_iter=1000).fit(scaler.transform(features), pool.hits[said])
+    slopes = found.coef_[0] / scaler.scale_
+    odds, plain = np.split(slopes, 2)
+    moved = np.array([np.std(terms @ own) for own, terms in zip(np.stack([odds, plain], 1), _pairs(features), strict=True)])
+    return Line(odds, plain, float(found.intercept_[0] - slopes @ scaler.mean_)), shares(moved)
+
+
+def _pairs(features: np.ndarray) -> Iterable[np.ndarray]:
+    """(labels, 2) log-odds and score, member by member."""
+    odds, scores = np.split(features, 2, axis=1)
+    return np.stack([odds.T, scores.T], axis=2)
+
+
+def _best_scale(pools: list[Pool], blended: list[np.ndarray], scales: list[Scale], number: int, k: int) -> Scale:
     """The scale of a group under which its labels and those of the groups before it rank best; at a draw, what it has.
 
     A scale keeps the order inside the group, so the first k of each group are all that can come among the first k.
     """
     gold = np.sum([pool.gold for pool in pools], axis=0)
     inside = gold > 0
-    first = [
-        _first(_mean(own, pool.scores[:, inside]), pool.hits[inside], k)
-        for own, pool in zip(weights[: number + 1], pools, strict=False)
-    ]
+    first = [_first(values[inside], pool.hits[inside], k) for values, pool in zip(blended[: number + 1], pools, strict=False)]
     before = [scale(values) for scale, (values, _) in zip(scales, first[:-1], strict=False)]
     hits = np.concatenate([found for _, found in first], axis=1)
 
@@ -191,6 +274,17 @@ def _best_scale(pools: list[Pool], weights: np.ndarray, scales: list[Scale], num
         return _quality(np.concatenate([*before, scale(first[-1][0])], axis=1), hits, gold[inside], k)
 
     return max([scales[number], *SCALES], key=quality)
+
+
+def _log_odds(scores: np.ndarray) -> np.ndarray:
+    """Finite for every score, 0 and 1 included."""
+    values = np.clip(scores, LEAST, 1 - LEAST)
+    return np.log(values / (1 - values))
+
+
+def _share(odds: np.ndarray) -> np.ndarray:
+    """What has these log-odds."""
+    return 1 / (1 + np.exp(-np.clip(odds, -80, 80)))
 
 
 def _mean(weights: np.ndarray, several: Iterable[np.ndarray]) -> np.ndarray:
