@@ -1,4 +1,4 @@
-"""Ensembles: weighted means of the scores of other models, with weights of their own for frequent, few and zero labels.
+"""Ensembles: scores of other models blended, by weights or a regression of their own for frequent, few and zero labels.
 
 Members are methods and recipes that are trained here, or folders of fitted models. Labels without a training document are
 scored by the members that can score such labels, and by no others.
@@ -77,7 +77,7 @@ class Fitted(NamedTuple):
 
 
 class Ensemble(ZeroShot):
-    """The mean of its members' scores, weighted by label group; it scores new labels if a member does."""
+    """Its members' scores, blended for each label group by what they are worth there; it scores new labels if a member does."""
 
     name: ClassVar[str] = "ensemble"
     Settings: ClassVar[type] = EnsembleSettings
@@ -104,7 +104,7 @@ class Ensemble(ZeroShot):
         return self
 
     def predict(self, corpus: Corpus) -> Scores:
-        """Weighted means; sparse if all members' scores are."""
+        """Blended scores; sparse if all members' scores are."""
         model = self._ready()
         heard = np.flatnonzero(model.mix.weights.any(axis=0))
         several = [model.members[number].model.predict(corpus) for number in heard]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import expit
 
 from labelwise.corpus import Corpus
 from labelwise.methods.base import Method
@@ -76,7 +77,7 @@ class Line(NamedTuple):
             if odds or plain:  # others have no say on this group
                 total += np.float32(odds) * _log_odds(scores) + np.float32(plain) * scores
                 said |= scores > 0
-        return np.where(said, np.maximum(_share(total), np.finfo(np.float32).tiny), np.float32(0))
+        return np.where(said, np.maximum(expit(total), np.finfo(np.float32).tiny), np.float32(0))
 
 
 class Mix(NamedTuple):
@@ -243,20 +244,15 @@ def _fit(pool: Pool) -> tuple[Line, np.ndarray]:
     from sklearn.preprocessing import StandardScaler
 
     said = (pool.scores > 0).any(axis=0)
-    scores = pool.scores[:, said]
-    features = np.concatenate([_log_odds(scores), scores]).T.astype(np.float64)  # (labels, 2 × members)
+    scores = pool.scores[:, said].astype(np.float64)
+    log_odds = _log_odds(scores)  # (members, labels), as are the scores
+    features = np.concatenate([log_odds, scores]).T
     scaler = StandardScaler().fit(features)
     found = LogisticRegression(max_iter=1000).fit(scaler.transform(features), pool.hits[said])
     slopes = found.coef_[0] / scaler.scale_
     odds, plain = np.split(slopes, 2)
-    moved = np.array([np.std(terms @ own) for own, terms in zip(np.stack([odds, plain], 1), _pairs(features), strict=True)])
-    return Line(odds, plain, float(found.intercept_[0] - slopes @ scaler.mean_)), shares(moved)
-
-
-def _pairs(features: np.ndarray) -> Iterable[np.ndarray]:
-    """(labels, 2) log-odds and score, member by member."""
-    odds, scores = np.split(features, 2, axis=1)
-    return np.stack([odds.T, scores.T], axis=2)
+    moves = (odds[:, None] * log_odds + plain[:, None] * scores).std(axis=1)
+    return Line(odds, plain, float(found.intercept_[0] - slopes @ scaler.mean_)), shares(moves)
 
 
 def _best_scale(pools: list[Pool], blended: list[np.ndarray], scales: list[Scale], number: int, k: int) -> Scale:
@@ -280,11 +276,6 @@ def _log_odds(scores: np.ndarray) -> np.ndarray:
     """Finite for every score, 0 and 1 included."""
     values = np.clip(scores, LEAST, 1 - LEAST)
     return np.log(values / (1 - values))
-
-
-def _share(odds: np.ndarray) -> np.ndarray:
-    """What has these log-odds."""
-    return 1 / (1 + np.exp(-np.clip(odds, -80, 80)))
 
 
 def _mean(weights: np.ndarray, several: Iterable[np.ndarray]) -> np.ndarray:
