@@ -64,8 +64,10 @@ def test_a_regression_listens_to_who_knows_and_not_to_who_guesses():
     random = np.random.default_rng(1)
     hits = random.random((300, 20)) < 0.1
     knows = np.clip(0.2 + 0.4 * hits + random.normal(0, 0.1, hits.shape), 0.01, 0.99)
-    pool = Pool(np.stack([knows, random.random(hits.shape)]).astype(np.float32), hits, hits.sum(1))
-    empty = Pool(np.zeros((2, 300, 1), np.float32), np.zeros((300, 1), bool), np.zeros(300, int))
+    pool = Pool(
+        np.stack([knows, random.random(hits.shape)]).astype(np.float32), hits, hits.sum(1), np.zeros(hits.shape, dtype=np.int64)
+    )
+    empty = Pool(np.zeros((2, 300, 1), np.float32), np.zeros((300, 1), bool), np.zeros(300, int), np.full((300, 1), -1))
     able = np.array([[True, True], [True, True], [False, False]])
     mix = search([pool, empty, empty], np.array([0]), able, {}, 5, silent, regress=True)
     assert mix.weights[0, 0] > 0.9

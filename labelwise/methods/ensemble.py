@@ -23,6 +23,7 @@ from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
+from labelwise.methods.reranking import Ranker, fit_ranker
 from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
@@ -52,6 +53,8 @@ class EnsembleSettings:
     """Methods and recipes to train, or folders of models (`./parabel` for a folder that has the name of a method)."""
     weights: Literal["search", "regression", "equal"] = "search"
     """Weights that are not given are found on the development documents, for means or for a regression, or equal."""
+    rerank: bool = False
+    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen."""
     given: GivenWeights = field(default_factory=GivenWeights)
     self_contained: bool = False
     """Save copies of members that are folders, not references to them."""
@@ -74,6 +77,12 @@ class Fitted(NamedTuple):
     groups: np.ndarray  # (labels,), the number of each label's group
     members: list[Member]
     mix: Mix
+    ranker: Ranker | None = None
+
+    @property
+    def heard(self) -> np.ndarray:
+        """The numbers of the members that have a say on some label."""
+        return np.flatnonzero(self.mix.weights.any(axis=0))
 
 
 class Ensemble(ZeroShot):
@@ -99,16 +108,19 @@ class Ensemble(ZeroShot):
                 _name_unknown(member.folder, train.labels)
         counts = count_labels(train)
         groups = np.select([counts > train.info.few, counts > 0], [0, 1], ZERO).astype(np.int8)
-        mix = self._weigh([member.model for member in members], groups, train, dev, show)
-        self._fitted = Fitted(train.labels, groups, members, mix)
+        self._fitted = Fitted(train.labels, groups, members, *self._weigh(members, groups, train, dev, show))
+        if self.why and self._fitted.ranker:
+            self.why += "; boosted trees rank the likeliest labels again"
         return self
 
     def predict(self, corpus: Corpus) -> Scores:
         """Blended scores; sparse if all members' scores are."""
         model = self._ready()
-        heard = np.flatnonzero(model.mix.weights.any(axis=0))
-        several = [model.members[number].model.predict(corpus) for number in heard]
-        return model.mix.of(heard).apply(several, self._groups(corpus.labels))
+        several = [model.members[number].model.predict(corpus) for number in model.heard]
+        places = self._places(corpus.labels)
+        groups = np.where(places >= 0, model.groups[places], ZERO)  # labels that are new since fitting are zero labels
+        scores = model.mix.of(model.heard).apply(several, groups)
+        return scores if model.ranker is None else model.ranker.apply(scores, several, groups, places)
 
     def explain(self, document: Document, label: Label) -> Explanation:
         """The weighted sum of what those members say that can explain."""
@@ -116,7 +128,8 @@ class Ensemble(ZeroShot):
         if label.id not in labels:
             labels = labels.extended([replace(label, parents=tuple(id for id in label.parents if id in labels))])
         column = labels.column(label.id)
-        weights = model.mix.weights[self._groups(labels)[column]].tolist()
+        place = self._places(labels)[column]
+        weights = model.mix.weights[model.groups[place] if place >= 0 else ZERO].tolist()
         told = [
             (weight, member.model.explain(document, label))
             for weight, member in zip(weights, model.members, strict=True)
@@ -153,6 +166,8 @@ class Ensemble(ZeroShot):
             told |= {"why": self.why} if self.why else {}
             (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             np.savez(draft / "ensemble.npz", groups=model.groups)
+            if model.ranker:
+                np.savez_compressed(draft / "ranker.npz", **model.ranker.arrays())  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -164,7 +179,8 @@ class Ensemble(ZeroShot):
         lines = {group: Line.of_told(*line) for group, line in stored.get("lines", {}).items()}
         mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS], [lines.get(group) for group in GROUPS])
         members = [_stored_member(folder, **reference) for reference in stored["members"]]
-        model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix)
+        ranker = Ranker.of_arrays(saved.arrays("ranker")) if (folder / "ranker.npz").is_file() else None
+        model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix, ranker)
         return model
 
     def _ready(self) -> Fitted:
@@ -172,12 +188,12 @@ class Ensemble(ZeroShot):
         assert self._fitted is not None
         return self._fitted
 
-    def _groups(self, labels: LabelSet) -> np.ndarray:
-        """(labels,), the number of each label's group; labels that are new since fitting are zero labels."""
-        known, groups = self._ready().labels, self._ready().groups
+    def _places(self, labels: LabelSet) -> np.ndarray:
+        """(labels,), the column of each label when this was fitted; -1 for labels that are new."""
+        known = self._ready().labels
         if labels is known:
-            return groups
-        return np.array([groups[known.column(id)] if id in known else ZERO for id in labels.ids], dtype=np.int8)
+            return np.arange(len(known))
+        return np.array([known.column(id) if id in known else -1 for id in labels.ids], dtype=np.int64)
 
     def _members(self, train: Corpus) -> list[Member]:
         """The members, read from their folders or still to be trained."""
@@ -198,20 +214,24 @@ class Ensemble(ZeroShot):
             model.fit(train, dev, progress=progress).save(kept)
         return base.load(kept)
 
-    def _weigh(self, models: list[Method], groups: np.ndarray, train: Corpus, dev: Corpus | None, progress: Progress) -> Mix:
-        """Weights as they are given; the others equal, or found on the development documents."""
+    def _weigh(
+        self, members: list[Member], groups: np.ndarray, train: Corpus, dev: Corpus | None, progress: Progress
+    ) -> tuple[Mix, Ranker | None]:
+        """Weights as they are given, the others equal, or found on the development documents; these teach a ranker too."""
+        models = [member.model for member in members]
         able = np.ones((len(GROUPS), len(models)), dtype=bool)
         able[ZERO] = [_zero_shot(model) for model in models]
         wanted = [getattr(self.settings.given, name) for name in GROUPS]
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
         if self.settings.weights != "equal" and dev is not None and dev.gold().nnz:
             pools = make_pools(models, groups, dev.with_labels(train.labels), train.info.k, progress)
-            return search(pools, groups, able, given, train.info.k, progress, regress=self.settings.weights == "regression")
+            mix = search(pools, groups, able, given, train.info.k, progress, regress=self.settings.weights == "regression")
+            return mix, fit_ranker(pools, mix, train, progress) if self.settings.rerank else None
         weights = np.stack([given.get(number, shares(own)) for number, own in enumerate(able)])
         if self.settings.weights == "equal":
-            return Mix(weights, [SAME, SAME, SAME])
+            return Mix(weights, [SAME, SAME, SAME]), None
         warn("no labels of development documents to find weights on: members weigh the same, and zero labels come last")
-        return Mix(weights, [SAME, SAME, LAST])
+        return Mix(weights, [SAME, SAME, LAST]), None
 
 
 def _check(settings: EnsembleSettings) -> None:

@@ -116,6 +116,12 @@ class Mix(NamedTuple):
         self._scale(sparse.data, groups[sparse.indices])
         return Scores(sparse, several[0].labels)
 
+    def blend(self, number: int, scores: np.ndarray) -> np.ndarray:
+        """What labels of a group get for their members' scores, which the first axis holds."""
+        line, scale = self.lines[number], self.scales[number]
+        values = _mean(self.weights[number], scores) if line is None else line(scores)
+        return values if scale == SAME else scale(values)
+
     def _scale(self, values: np.ndarray, groups: np.ndarray) -> None:
         """Change scores in place; `groups` goes with their last axis."""
         for number, scale in enumerate(self.scales):
@@ -129,6 +135,7 @@ class Pool(NamedTuple):
     scores: np.ndarray  # (members, documents, labels), 0 where a document has fewer
     hits: np.ndarray  # (documents, labels), whether the label is gold
     gold: np.ndarray  # (documents,), gold labels of the group
+    columns: np.ndarray  # (documents, labels), which labels these are
 
 
 def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> list[Pool]:
@@ -182,14 +189,12 @@ def search(
                 lines[number] = Line(spread[0], spread[1], line.shift)
             else:
                 weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
-    blended = [
-        _mean(own, pool.scores) if line is None else line(pool.scores)
-        for own, line, pool in zip(weights, lines, pools, strict=True)
-    ]
+    mix = Mix(weights, [SAME, SAME, SAME], lines)
+    blended = [mix.blend(number, pool.scores) for number, pool in enumerate(pools)]
     for number in (1, ZERO):
         if pools[number].gold.any():
             scales[number] = _best_scale(pools, blended, scales, number, k)
-    return Mix(weights, scales, lines)
+    return mix._replace(scales=scales)
 
 
 def shares(weights: np.ndarray) -> np.ndarray:
@@ -213,14 +218,16 @@ def _pool(several: list[Scores], gold: csr_array, among: np.ndarray, depth: int)
         own[rows, places] = at(given.values, rows, found)
     hits = np.zeros(columns.shape, dtype=bool)
     hits[rows, places] = at(gold, rows, found)
-    return Pool(scores, hits, gold @ among.astype(np.int64))
+    return Pool(scores, hits, gold @ among.astype(np.int64), columns)
 
 
 def _joined(pools: Sequence[Pool], axis: int) -> Pool:
     """Pools of other documents one under the other (axis 0), or of other labels side by side (axis 1)."""
-    scores, hits, gold = zip(*pools, strict=True)
+    scores, hits, gold, columns = zip(*pools, strict=True)
     counts = np.concatenate(gold) if axis == 0 else np.sum(gold, axis=0)
-    return Pool(np.concatenate(scores, axis=axis + 1), np.concatenate(hits, axis=axis), counts)
+    return Pool(
+        np.concatenate(scores, axis=axis + 1), np.concatenate(hits, axis=axis), counts, np.concatenate(columns, axis=axis)
+    )
 
 
 def _best_weights(pool: Pool, k: int, progress: Progress, task: str) -> np.ndarray:

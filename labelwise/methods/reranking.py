@@ -1,0 +1,193 @@
+"""Ranking again: labels that a blend ranks high are judged once more, by what else is known of them.
+
+Boosted trees see what each member says of a label and what the blend does, how many training documents have the label and how
+many are recent, whether it goes with the document's likeliest labels, and how sure the blend is of those. Numbers of documents
+are rounded, so that hardly a label has a number of its own: the trees learn about labels in general. They are fitted on the
+development documents, and used only if what either half of these teaches helps on the other. Of zero labels nothing else is
+known, so they keep their order and only move as a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from labelwise.corpus import Corpus, count_labels
+from labelwise.methods.boosting import Boosted, boost
+from labelwise.methods.weighting import ZERO, Mix, Pool
+from labelwise.metrics import ndcg
+from labelwise.progress import Progress
+from labelwise.scores import Scores, at
+
+DEPTH = 4  # times k: labels of each group that are ranked again
+TREES = 200
+COMPANY = 10  # labels of a document that others may go with
+RARE = 0.01  # labels that go together in a smaller share of documents than this do not
+RECENT = 0.2  # of the training documents, which are taken to stand in the order of their age
+LEAST, MOST = 1e-37, 1 - 1e-7  # scores in the place of smaller and larger ones
+
+
+class Candidates(NamedTuple):
+    """Labels to be ranked again, document by document."""
+
+    rows: np.ndarray  # (candidates,), ascending
+    columns: np.ndarray  # (candidates,)
+    groups: np.ndarray  # (candidates,)
+    blend: np.ndarray  # (candidates,)
+    members: np.ndarray  # (members, candidates), what each says
+
+
+class Ranker(NamedTuple):
+    """What ranks again, for the labels that it was fitted on."""
+
+    trees: Boosted
+    counts: np.ndarray  # (labels,), training documents, as a power of two
+    recent: np.ndarray  # (labels,), tenths of them that are recent
+    company: csr_array  # (labels, labels), the share of a label's training documents that have another label too
+    depths: np.ndarray  # (groups,), labels of each that are ranked again; none where no development document has one
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as plain arrays."""
+        company = {"data": self.company.data, "indices": self.company.indices, "indptr": self.company.indptr}
+        labels = {"counts": self.counts, "recent": self.recent, "depths": self.depths}
+        return {**self.trees._asdict(), **labels, **company}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Ranker:
+        """From what `arrays` gave."""
+        labels, trees = len(arrays["counts"]), Boosted(*(arrays[name] for name in Boosted._fields))
+        company = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(labels, labels))
+        return cls(trees, arrays["counts"], arrays["recent"], company, arrays["depths"])
+
+    def apply(self, blend: Scores, several: Sequence[Scores], groups: np.ndarray, places: np.ndarray) -> Scores:
+        """New scores for the first labels of each group; the others stay behind them, in their order.
+
+        `places` are the labels' columns when the ranker was fitted, -1 for those that are new.
+        """
+        found = _first(blend, several, groups, self.depths)
+        new = self.score(found, len(blend), places).astype(np.float32)
+        last = np.ones((2, len(blend), len(self.depths)), dtype=np.float32)  # new and old scores, by document and group
+        for own, scores in zip(last, (new, found.blend), strict=True):
+            np.minimum.at(own, (found.rows, found.groups), scores)
+        factors = np.minimum(1, last[0] / last[1])
+        if isinstance(blend.values, np.ndarray):
+            values = blend.values * factors[:, groups]
+            values[found.rows, found.columns] = new
+            return Scores(values, blend.labels)
+        rows = np.repeat(np.arange(len(blend)), np.diff(blend.values.indptr))
+        others = csr_array(blend.values, copy=True)
+        others.data *= factors[rows, groups[others.indices]]
+        ranked = csr_array((new, (found.rows, found.columns)), shape=others.shape)
+        return Scores(csr_array(ranked + others - others.multiply(ranked > 0)), blend.labels)
+
+    def score(self, found: Candidates, documents: int, places: np.ndarray) -> np.ndarray:
+        """(candidates,) how likely each is."""
+        logits = _log_odds(found.blend) + self.trees(self.features(found, documents, places))
+        logits = _in_order(logits, found)
+        return np.asarray(1 / (1 + np.exp(-np.clip(logits, -86, 15))))
+
+    def features(self, found: Candidates, documents: int, places: np.ndarray) -> np.ndarray:
+        """(candidates, features) for the trees."""
+        known = places[found.columns]
+        counts, recent = (np.where(known >= 0, own[known], 0) for own in (self.counts, self.recent))
+        order = np.lexsort((-found.blend, found.rows))
+        starts = np.searchsorted(found.rows, np.arange(documents + 1))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order)) - starts[found.rows]
+        top = (rank < COMPANY) & (known >= 0)
+        shape = (documents, len(self.counts))
+        likely = csr_array((found.blend[top].astype(np.float32), (found.rows[top], known[top])), shape=shape)
+        sure = np.asarray(likely.sum(axis=1)).ravel()
+        together = csr_array(likely @ self.company)
+        company = np.where(known >= 0, at(together, found.rows, np.maximum(known, 0)), 0) / np.maximum(sure[found.rows], LEAST)
+        best = np.zeros(documents)
+        np.maximum.at(best, found.rows, found.blend)
+        said = [*found.members, found.blend, best[found.rows]]
+        told = [counts, recent, company, sure[found.rows]]
+        return np.stack([*(_log_odds(one) for one in said), *told], axis=1).astype(np.float32)
+
+
+def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress) -> Ranker | None:
+    """A ranker, or none where it does not help; each half of the documents is judged by what the other half teaches."""
+    k, documents = train.info.k, len(pools[0].gold)
+    ranker = _untaught(train, np.array([DEPTH * k * pool.gold.any() for pool in pools]))
+    found, hits = _pooled(pools, mix, ranker.depths)
+    features, start = ranker.features(found, documents, np.arange(len(train.labels))), _log_odds(found.blend)
+    middle, judged = int(np.searchsorted(found.rows, documents // 2)), start.copy()
+    halves = slice(0, middle), slice(middle, len(hits))
+    for half, other in (halves, halves[::-1]):
+        if not hits[half].any() or hits[half].all():
+            return None
+        judged[other] += boost(features[half], hits[half], start[half], TREES, progress)(features[other])
+
+    gold = np.sum([pool.gold for pool in pools], axis=0)
+    old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
+    return ranker._replace(trees=boost(features, hits, start, TREES, progress)) if new > old else None
+
+
+def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths: np.ndarray) -> Candidates:
+    """The first labels of each group by their blended scores."""
+    among = [groups == number for number in range(len(depths))]
+    ranked = [blend.ranking(min(int(depth), int(own.sum())), own) for own, depth in zip(among, depths, strict=True)]
+    columns = np.concatenate(ranked, axis=1)
+    rows, places = np.nonzero(columns >= 0)
+    chosen = columns[rows, places]
+    scores = at(blend.values, rows, chosen)
+    rows, chosen, scores = (values[scores > 0] for values in (rows, chosen, scores))
+    return Candidates(rows, chosen, groups[chosen], scores, np.stack([at(own.values, rows, chosen) for own in several]))
+
+
+def _pooled(pools: list[Pool], mix: Mix, depths: np.ndarray) -> tuple[Candidates, np.ndarray]:
+    """The same of the development documents, from their pools, and which of them are gold."""
+    heard, parts = np.flatnonzero(mix.weights.any(axis=0)), []
+    for number, pool in enumerate(pools):
+        blend = mix.blend(number, pool.scores)
+        order = np.argsort(-blend, axis=1, kind="stable")[:, : depths[number]]
+        rows, places = np.nonzero(np.take_along_axis(blend, order, axis=1) > 0)
+        own = rows, order[rows, places]
+        told = Candidates(rows, pool.columns[own], np.full(len(rows), number), blend[own], pool.scores[heard][:, *own])
+        parts.append((*told, pool.hits[own]))
+    *found, hits = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+    order = np.argsort(found[0], kind="stable")
+    return Candidates(*(part[..., order] for part in found)), hits[order]
+
+
+def _in_order(logits: np.ndarray, found: Candidates) -> np.ndarray:
+    """The same log-odds, but those of a document's zero labels dealt out in the order of the blend."""
+    zero = np.flatnonzero(found.groups == ZERO)
+    by_blend, by_logits = (zero[np.lexsort((-values[zero], found.rows[zero]))] for values in (found.blend, logits))
+    dealt = logits.copy()
+    dealt[by_blend] = logits[by_logits]
+    return dealt
+
+
+def _untaught(train: Corpus, depths: np.ndarray) -> Ranker:
+    """What the training documents tell of labels, and no trees yet."""
+    gold = csr_array(train.gold(), dtype=np.float32)
+    counts, late = count_labels(train), np.asarray(gold[int((1 - RECENT) * len(train)) :].sum(axis=0)).ravel()
+    company = csr_array(gold.T @ gold)
+    first = np.repeat(np.arange(len(counts)), np.diff(company.indptr))
+    company.data /= counts[first]
+    company.data[(first == company.indices) | (company.data < RARE)] = 0
+    company.eliminate_zeros()
+    none = Boosted(*(np.zeros((0, 1)) for _ in Boosted._fields))
+    recent = np.round(10 * late / np.maximum(counts, 1))
+    return Ranker(none, np.round(np.log2(1 + counts)), recent, company, depths)
+
+
+def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
+    """The mean nDCG@k over documents with gold labels; of equal scores, hits come last."""
+    order = np.lexsort((hits, -logits, rows))
+    rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(len(gold)))[rows]
+    first = np.zeros((len(gold), k), dtype=bool)
+    first[rows[rank < k], rank[rank < k]] = hits[order][rank < k]
+    inside = gold > 0
+    return float(ndcg(first[inside], gold[inside], k).mean()) if inside.any() else 0.0
+
+
+def _log_odds(scores: np.ndarray) -> np.ndarray:
+    values = np.clip(scores.astype(np.float64), LEAST, MOST)
+    return np.log(values / (1 - values))

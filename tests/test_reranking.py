@@ -1,0 +1,118 @@
+"""What boosted trees make of the first labels, and what they leave alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from labelwise import Splits, evaluate
+from labelwise.corpus import Corpus
+from labelwise.datasets.worlds import make_world
+from labelwise.labels import Label
+from labelwise.methods import reranking
+from labelwise.methods.base import load
+from labelwise.methods.boosting import Boosted
+from labelwise.methods.reranking import Ranker
+from labelwise.registry import make_method
+from labelwise.scores import Scores
+
+MEMBERS = {"members": ["parabel", "lexical"], "weights": "regression"}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world(documents=1500, labels=150, new=0.1)
+
+
+@pytest.fixture(scope="module")
+def model(world):
+    return make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, world.dev)
+
+
+@pytest.fixture(scope="module")
+def plain(world):
+    return make_method("ensemble", MEMBERS).fit(world.train, world.dev)
+
+
+def test_labels_in_recent_use_rise_where_documents_stand_in_the_order_of_their_age(world):
+    """Half of the labels fall out of use: only what is known beside the scores can tell."""
+    labels = world.labels
+    old = {label.id for number, label in enumerate(labels) if number % 2}
+
+    def without(corpus, share):
+        documents = [
+            replace(document, labels=tuple(id for id in document.labels if id not in old))
+            if place >= share * len(corpus)
+            else document
+            for place, document in enumerate(corpus)
+        ]
+        return Corpus([document for document in documents if document.labels], labels, corpus.info)
+
+    aged = Splits(without(world.train, 0.8), without(world.dev, 0), without(world.test, 0))
+    made = {rerank: make_method("ensemble", {**MEMBERS, "rerank": rerank}).fit(aged.train, aged.dev) for rerank in (False, True)}
+    scores = {rerank: evaluate(model, aged).groups["all"]["ndcg@5"] for rerank, model in made.items()}
+    assert scores[True] > scores[False] + 0.1
+
+
+def test_it_is_saved_and_read_and_scores_new_labels(model, world, tmp_path):
+    assert model._fitted.ranker is not None
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    labels = world.labels.extended([Label("new", world.test[0].text.split()[0])])
+    more = Corpus(list(world.test), labels, world.info)
+    for corpus in (world.test, more):
+        np.testing.assert_array_equal(again.predict(corpus).dense(), model.predict(corpus).dense())
+    assert (model.predict(more).dense()[:, labels.column("new")] > 0).any()
+
+
+def test_zero_labels_and_labels_far_down_keep_their_order(model, plain, world):
+    old, new = (one.predict(world.test).dense() for one in (plain, model))
+    zero = model._fitted.groups == 2
+    for before, after in zip(old[:, zero], new[:, zero], strict=True):
+        assert (np.diff(after[np.argsort(-before, kind="stable")]) <= 0).all()
+    assert ((old > 0) == (new > 0)).all()
+    depth = model._fitted.ranker.depths[0]
+    for number in (0, 1):
+        among = model._fitted.groups == number
+        for before, after in zip(old[:, among], new[:, among], strict=True):
+            order = np.argsort(-before, kind="stable")
+            assert after[order[:depth]].min() >= after[order[depth:]].max(initial=0) - 1e-9
+
+
+def test_sparse_scores_stay_sparse_and_are_the_same(model, world):
+    ranker, random = model._fitted.ranker, np.random.default_rng(1)
+    values = random.random((5, len(world.labels))).astype(np.float32) * (random.random((5, len(world.labels))) < 0.5)
+    groups, places = model._fitted.groups, np.arange(len(world.labels))
+    found = []
+    for kind in (np.array, csr_array):
+        scores = Scores(kind(values), world.labels)
+        found.append(ranker.apply(scores, [scores, scores], groups, places))
+    assert found[1].sparse
+    np.testing.assert_allclose(found[1].dense(), found[0].dense(), rtol=1e-6)
+
+
+def test_trees_that_do_not_help_on_documents_they_have_not_seen_are_left_out(world, monkeypatch):
+    random = np.random.default_rng(1)
+
+    def noise(rows, hits, start, trees, progress):
+        return Boosted(
+            *(random.normal(size=(50, 6)) if at else random.integers(0, rows.shape[1], (50, 6)) for at in (0, 1)),
+            random.normal(size=(50, 64)),
+        )
+
+    monkeypatch.setattr(reranking, "boost", noise)
+    made = make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, world.dev)
+    assert made._fitted.ranker is None
+
+
+def test_labels_go_together_as_often_as_in_training_documents(world):
+    ranker: Ranker = reranking._untaught(world.train, np.array([20, 20, 20]))
+    gold = world.train.gold().toarray() > 0
+    first, second = np.unravel_index(
+        np.argmax((gold.T.astype(int) @ gold) * ~np.eye(gold.shape[1], dtype=bool)), (gold.shape[1],) * 2
+    )
+    expected = (gold[:, first] & gold[:, second]).sum() / gold[:, first].sum()
+    assert ranker.company[[first], [second]] == pytest.approx(expected)
+    late = gold[int(0.8 * len(gold)) :, first].sum() / gold[:, first].sum()
+    assert ranker.recent[first] == round(10 * late)
