@@ -117,6 +117,18 @@ def at(matrix: np.ndarray | csr_array, rows: np.ndarray, columns: np.ndarray) ->
     return np.asarray(matrix[rows, columns]).ravel() if len(rows) else np.zeros(0, dtype=matrix.dtype)
 
 
+def moved(scores: csr_array, known: LabelSet, wanted: LabelSet) -> csr_array:
+    """Columns of the labels that training saw, moved to those of another label set."""
+    if wanted is not known and wanted != known:
+        place = np.array([wanted.column(id) if id in wanted else -1 for id in known.ids])
+        rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
+        columns = place[scores.indices]
+        kept = columns >= 0
+        scores = csr_array((scores.data[kept], (rows[kept], columns[kept])), shape=(scores.shape[0], len(wanted)))
+    scores.sort_indices()
+    return scores
+
+
 def _rank_dense(values: np.ndarray, k: int, ties: Order, behind: np.ndarray | None) -> np.ndarray:
     """The bits of a non-negative float32 grow with its value, so (bits, not behind, column) in 64 bits order without a tie."""
     width = values.shape[1]

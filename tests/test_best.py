@@ -34,7 +34,7 @@ def no_gpu(monkeypatch):
 
 def test_without_a_gpu_words_and_names_are_blended_and_the_reason_is_kept(world, tmp_path):
     model = make_method("best", {}).fit(world.train, world.dev)
-    assert [member.model.name for member in model._fitted.members] == ["linear", "lexical"]
+    assert [member.model.name for member in model._fitted.members] == ["linear", "lexical", "neighbours"]
     assert "no GPU" in model.why
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
@@ -45,7 +45,7 @@ def test_without_a_gpu_words_and_names_are_blended_and_the_reason_is_kept(world,
 
 def test_it_is_no_worse_on_dev_than_the_better_of_its_members(world):
     found = evaluate(make_method("best", {}).fit(world.train, world.dev), world, split="dev").groups["all"]
-    for member in ("linear", "lexical"):
+    for member in ("linear", "lexical", "neighbours"):
         other = evaluate(make_method(member, {}).fit(world.train, world.dev), world, split="dev").groups["all"]
         assert found["ndcg@5"] >= other["ndcg@5"] - 1e-9
 
@@ -60,20 +60,20 @@ def test_where_one_classifier_per_label_would_take_too_long_trees_stand_in(world
 def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is_time(world, tmp_path):
     folder = str(tiny.bert(tmp_path))
     chosen = choose(BestSettings(checkpoint=folder, budget=10.0), world.train)
-    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical"]
+    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical", "neighbours"]
     made = make_method(*chosen.members[0]).settings
     assert made.encoder.kept
     assert 0 < made.budget <= 8.0
     assert "not trained itself" in chosen.why
     hurried = choose(BestSettings(checkpoint=folder, budget=1e-4, threads=1), world.train)
-    assert [name for name, _ in hurried.members][-1] == "lexical"
+    assert [name for name, _ in hurried.members][-2:] == ["lexical", "neighbours"]
     assert "reading the documents alone" in hurried.why
 
 
 def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tmp_path):
     given = BestSettings(checkpoint=str(tiny.bert(tmp_path)), budget=10.0, seed=3)
     chosen = choose(given, world.train)
-    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical"]
+    assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical", "neighbours"]
     made = make_method(*chosen.members[0]).settings
     assert (made.encoder.checkpoint, made.budget, made.seed) == (given.checkpoint, 8.0, 3)
     assert made.encoder.kind == "transformer"
@@ -82,8 +82,13 @@ def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tm
 
 def test_a_transformer_that_cannot_be_read_is_done_without_and_named(world, gpu, tmp_path):
     chosen = choose(BestSettings(checkpoint=str(tmp_path)), world.train)
-    assert [name for name, _ in chosen.members] == ["linear", "lexical"]
+    assert [name for name, _ in chosen.members] == ["linear", "lexical", "neighbours"]
     assert str(tmp_path) in chosen.why
+
+
+def test_in_a_large_corpus_documents_are_not_compared_with_each_other(world, monkeypatch):
+    monkeypatch.setattr(best, "ALIKE", len(world.train) - 1)
+    assert [name for name, _ in choose(BestSettings(), world.train).members] == ["linear", "lexical"]
 
 
 def test_members_may_be_given(world):

@@ -1,7 +1,7 @@
 """`best`: what our measurements recommend for a corpus and a machine, decided when it is fitted (docs/best.md).
 
-One classifier per label and the labels' own names in the text need no GPU, and blend well. Where there is a GPU and a transformer
-can be had, labels that are read and learned join them.
+One classifier per label, the labels' own names in the text and documents like it need no GPU, and blend well. Where there is a
+GPU and a transformer can be had, labels that are read and learned join them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from labelwise.corpus import Corpus, count_labels
 from labelwise.errors import BadModel, MissingExtra
@@ -24,6 +24,7 @@ TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of 
 PATIENCE = 30.0  # minutes that it may take where no budget is given
 LONG = 20_000  # documents from which on batches may be larger, and long ones be cut shorter
 READ = 140_000  # documents that a transformer reads in training, all epochs together
+ALIKE = 300_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT = {"kept": True, "segment": 256}
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
@@ -36,6 +37,10 @@ class BestSettings(EnsembleSettings):
 
     members: tuple[str, ...] = ()
     """Methods, recipes or model folders to blend; none leaves the choice to `best`."""
+    weights: Literal["search", "regression", "equal"] = "regression"
+    """How members are blended: by a regression on the development documents, weights of means searched there, or equally."""
+    rerank: bool = True
+    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen."""
     checkpoint: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Transformer that reads documents and labels where there is a GPU: a folder, or a name on the model hub."""
     device: str = "auto"
@@ -79,10 +84,13 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
     words, labels = sum(len(document.text.split()) for document in train), int((count_labels(train) > 0).sum())
     minutes, common = words * labels / PAIRS / 60, {"seed": given.seed, "threads": given.threads}
     members: list[tuple[str, dict[str, Any]]] = [("linear", common), ("lexical", {})]
-    why = ["one classifier per label, and names of labels in the text"]
+    why = ["one classifier per label, names of labels in the text"]
     if minutes > (given.budget or PATIENCE) / 2:
         members[0] = ("parabel", {**common, "branching": 16})
-        why = [f"label trees (one classifier per label would take some {minutes:,.0f} minutes), and names of labels in the text"]
+        why = [f"label trees (one classifier per label would take some {minutes:,.0f} minutes), names of labels in the text"]
+    if len(train) <= ALIKE:
+        members.append(("neighbours", {}))
+        why[0] += ", labels of documents like it"
     reader = _reader(given, train, words)
     if isinstance(reader, str):
         why.append(f"no transformer: {reader}")

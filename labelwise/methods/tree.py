@@ -24,7 +24,7 @@ from labelwise.features.tfidf import Tfidf, TfidfSettings
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
 from labelwise.progress import Progress, silent
-from labelwise.scores import Scores
+from labelwise.scores import Scores, moved
 from labelwise.settings import Range
 from labelwise.storage import write_bytes
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
@@ -174,7 +174,7 @@ class _Forest:
         known = fitted(self, self._labels)
         rows = self._features.transform(document.text for document in batch)
         scores = predict(self._trees, rows, threads=self._threads, **self._search())
-        return Scores(_moved(scores, known, batch.labels), batch.labels)
+        return Scores(moved(scores, known, batch.labels), batch.labels)
 
     def _train(
         self, rows: csr_array, gold: csr_array, vectors: Callable[[], csr_array], number: int, progress: Progress
@@ -255,15 +255,3 @@ class Linear(_Forest):
     def _make_tree(self, gold: csr_array, vectors: Callable[[], csr_array], seed: int) -> LabelTree:
         seen = np.unique(gold.indices).astype(np.int32)
         return LabelTree((np.zeros(len(seen), dtype=np.int32),), seen)
-
-
-def _moved(scores: csr_array, known: LabelSet, wanted: LabelSet) -> csr_array:
-    """Columns of the labels that training saw, moved to those of another label set."""
-    if wanted is not known and wanted != known:
-        place = np.array([wanted.column(id) if id in wanted else -1 for id in known.ids])
-        rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
-        columns = place[scores.indices]
-        kept = columns >= 0
-        scores = csr_array((scores.data[kept], (rows[kept], columns[kept])), shape=(scores.shape[0], len(wanted)))
-    scores.sort_indices()
-    return scores
