@@ -14,6 +14,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "parabel": {},
     "bonsai": {},
     "linear": {},
+    "neighbours": {},
     "ensemble": {"members": ["linear", "lexical"]},
 }
 SHOWN = (

@@ -148,7 +148,19 @@ def _plain(value: Any) -> str:
 
 
 FAMILIES = (
-    *("prior", "lexical", "similarity", "parabel", "bonsai", "linear", "linear + lexical", "attention-xml", "cnn", "bigru"),
+    *(
+        "prior",
+        "lexical",
+        "similarity",
+        "parabel",
+        "bonsai",
+        "neighbours",
+        "linear",
+        "linear + lexical",
+        "attention-xml",
+        "cnn",
+        "bigru",
+    ),
     *("elmo", "minilm", "tree", "hier", "gte-small", "read-and-learned", "best"),
 )
 KNOWING = ("c-", "dc-", "dn-", "dnc-", "gc-", "gnc-")

@@ -116,7 +116,7 @@ class Corpus(Sequence[Document]):
         if labels is self.labels or labels == self.labels:
             return self
         old = self.gold().tocoo()
-        moved = np.array([labels.column(id) if id in labels else -1 for id in self.labels.ids])
+        moved = labels.columns(self.labels.ids)
         columns = moved[old.col]
         kept = columns >= 0
         gold = csr_array((np.ones(kept.sum(), dtype=bool), (old.row[kept], columns[kept])), shape=(len(self), len(labels)))

@@ -76,6 +76,10 @@ class LabelSet(Sequence[Label]):
         """The ids, in column order."""
         return tuple(label.id for label in self._labels)
 
+    def columns(self, ids: Iterable[str]) -> np.ndarray:
+        """The columns of label ids, -1 for those that are not here."""
+        return np.array([self._columns.get(id, -1) for id in ids], dtype=np.int64)
+
     def column(self, id: str) -> int:
         """The column of one label id."""
         try:

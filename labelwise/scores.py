@@ -120,7 +120,7 @@ def at(matrix: np.ndarray | csr_array, rows: np.ndarray, columns: np.ndarray) ->
 def moved(scores: csr_array, known: LabelSet, wanted: LabelSet) -> csr_array:
     """Columns of the labels that training saw, moved to those of another label set."""
     if wanted is not known and wanted != known:
-        place = np.array([wanted.column(id) if id in wanted else -1 for id in known.ids])
+        place = wanted.columns(known.ids)
         rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
         columns = place[scores.indices]
         kept = columns >= 0
@@ -140,7 +140,7 @@ def _rank_dense(values: np.ndarray, k: int, ties: Order, behind: np.ndarray | No
     if behind is not None:
         keys |= (~behind).astype(np.int64) << 32
     if k < width:
-        keys = np.partition(keys, width - k, axis=1)[:, width - k :]
+        keys = np.partition(keys, width - k, axis=1)[:, width - k :] if k else keys[:, :0]
     keys = np.sort(keys, axis=1)[:, ::-1]
     found = keys & 0xFFFFFFFF
     found = found if ties == "authors" else width - 1 - found

@@ -36,7 +36,7 @@ def test_they_add_to_what_is_known_beforehand():
 
 def test_a_row_is_asked_what_the_tree_was_grown_by(monkeypatch):
     """One tree, one question: the best split of all, found by trying every one."""
-    monkeypatch.setattr(boosting, "DEPTH", 1)
+    monkeypatch.setattr(boosting, "QUESTIONS", 1)
     rows, hits = rows_and_hits(60)
     trees, slopes = boost(rows, hits, np.zeros(60), 1), hits - 0.5
     best = 0.0

@@ -40,7 +40,7 @@ def test_what_the_words_add_sums_to_the_score(model, world):
 
 
 def test_more_neighbours_than_documents_are_all_of_them_and_nothing_alike_is_no_score(world):
-    model = make_method("neighbours", {"nearest": 5000}).fit(world.train)
+    model = make_method("neighbours", {"nearest": 1000}).fit(world.train)
     strange = Corpus([Document("x", "¡¿!?"), world.test[0]], world.labels)
     scores = model.predict(strange).dense()
     assert not scores[0].any()
@@ -51,3 +51,18 @@ def test_without_labels_there_is_nothing_to_learn(world):
     bare = Corpus([Document("x", "some words")], world.labels)
     with pytest.raises(BadCorpus, match="nothing to learn"):
         make_method("neighbours", {}).fit(bare)
+
+
+def test_of_equally_near_documents_the_first_lend_their_labels(world):
+    texts = ["old mill", "old mill", "old barn", "old mill pond"]
+    train = Corpus([Document(str(place), text, (world.labels[place].id,)) for place, text in enumerate(texts)], world.labels)
+    model = make_method("neighbours", {"nearest": 2, "features": {"ngrams": 1}}).fit(train)
+    found = model.predict(Corpus([Document("x", "old mill pond")], world.labels)).dense()[0]
+    assert (found[[3, 0]] > 0).all()
+    assert not found[[1, 2]].any()
+
+
+def test_shares_sum_to_one_whatever_the_power(world):
+    model = make_method("neighbours", {"power": 16.0, "nearest": 300}).fit(world.train)
+    sums = model._shares(model._features.transform([document.text for document in world.test])).sum(axis=1)
+    assert sums == pytest.approx(1, abs=1e-4)

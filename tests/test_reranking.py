@@ -12,7 +12,6 @@ from labelwise.datasets.worlds import make_world
 from labelwise.labels import Label
 from labelwise.methods import reranking
 from labelwise.methods.base import load
-from labelwise.methods.boosting import Boosted
 from labelwise.methods.reranking import Ranker
 from labelwise.registry import make_method
 from labelwise.scores import Scores
@@ -89,21 +88,29 @@ def test_sparse_scores_stay_sparse_and_are_the_same(model, world):
         scores = Scores(kind(values), world.labels)
         found.append(ranker.apply(scores, [scores, scores], groups, places))
     assert found[1].sparse
-    np.testing.assert_allclose(found[1].dense(), found[0].dense(), rtol=1e-6)
+    np.testing.assert_array_equal(found[1].dense(), found[0].dense())
 
 
-def test_trees_that_do_not_help_on_documents_they_have_not_seen_are_left_out(world, monkeypatch):
-    random = np.random.default_rng(1)
-
-    def noise(rows, hits, start, trees, progress):
-        return Boosted(
-            *(random.normal(size=(50, 6)) if at else random.integers(0, rows.shape[1], (50, 6)) for at in (0, 1)),
-            random.normal(size=(50, 64)),
-        )
-
-    monkeypatch.setattr(reranking, "boost", noise)
-    made = make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, world.dev)
+def test_where_there_is_nothing_to_learn_the_blend_stays_as_it_is(world):
+    """Labels of development documents are drawn by lot."""
+    random, ids = np.random.default_rng(1), np.array(world.labels.ids)
+    drawn = [replace(one, labels=tuple(random.choice(ids, 4, replace=False).tolist())) for one in world.dev]
+    made = make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, Corpus(drawn, world.labels, world.info))
     assert made._fitted.ranker is None
+
+
+def test_zero_labels_that_no_development_document_has_stay_behind(world, plain):
+    """With a member whose scores are dense, as those of networks are."""
+    zero = {id for id, group in zip(world.labels.ids, plain._fitted.groups, strict=True) if group == 2}
+    seen = [replace(one, labels=tuple(id for id in one.labels if id not in zero)) for one in world.dev]
+    dev = Corpus([document for document in seen if document.labels], world.labels, world.info)
+    with pytest.warns(UserWarning, match="zero"):
+        made = make_method("ensemble", {"members": ["parabel", "lexical", "prior"], "rerank": True}).fit(world.train, dev)
+    assert made._fitted.ranker is not None
+    assert made._fitted.ranker.depths[2] == 0
+    values, zeros = made.predict(world.test).dense(), plain._fitted.groups == 2
+    best = np.sort(np.where(zeros, 0, values), axis=1)[:, -20:]
+    assert (values[:, zeros].max(axis=1) < best.min(axis=1)).all()
 
 
 def test_labels_go_together_as_often_as_in_training_documents(world):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice, repeat
 from pathlib import Path
@@ -114,6 +114,12 @@ class Tfidf:
                     yield int(self._column[node]), start, end
                 if following:
                     node, end = self._steps.get((node, following[0]), -1), following[2]
+
+    def spread(self, text: str, values: Mapping[int, float]) -> list[tuple[int, int, float]]:
+        """(start, end, value) of the n-grams of a text that have a value but 0, shared out among the places where each stands."""
+        places = list(self.occurrences(text))
+        often = Counter(column for column, _, _ in places)
+        return [(start, end, values[column] / often[column]) for column, start, end in places if values.get(column)]
 
     def save(self, folder: Path) -> None:
         """Write words.txt and tfidf.npz into a folder that is being made."""

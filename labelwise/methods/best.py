@@ -24,7 +24,7 @@ TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of 
 PATIENCE = 30.0  # minutes that it may take where no budget is given
 LONG = 20_000  # documents from which on batches may be larger, and long ones be cut shorter
 READ = 140_000  # documents that a transformer reads in training, all epochs together
-ALIKE = 300_000  # documents up to which each is compared with all others
+ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT = {"kept": True, "segment": 256}
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
@@ -38,9 +38,7 @@ class BestSettings(EnsembleSettings):
     members: tuple[str, ...] = ()
     """Methods, recipes or model folders to blend; none leaves the choice to `best`."""
     weights: Literal["search", "regression", "equal"] = "regression"
-    """How members are blended: by a regression on the development documents, weights of means searched there, or equally."""
     rerank: bool = True
-    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen."""
     checkpoint: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Transformer that reads documents and labels where there is a GPU: a folder, or a name on the model hub."""
     device: str = "auto"
@@ -89,7 +87,7 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
         members[0] = ("parabel", {**common, "branching": 16})
         why = [f"label trees (one classifier per label would take some {minutes:,.0f} minutes), names of labels in the text"]
     if len(train) <= ALIKE:
-        members.append(("neighbours", {}))
+        members.append(("neighbours", {"threads": given.threads}))
         why[0] += ", labels of documents like it"
     reader = _reader(given, train, words)
     if isinstance(reader, str):

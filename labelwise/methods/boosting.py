@@ -14,7 +14,7 @@ from numba import njit
 from labelwise.progress import Progress, silent
 
 BINS = 64  # values of a feature that are told apart, at most
-DEPTH = 6  # questions of a tree
+QUESTIONS = 6  # of a tree
 RATE = 0.1  # how much of what it finds a tree adds
 SPARE = 100.0  # added to the weight of a leaf, so that leaves of few rows say little
 
@@ -31,27 +31,29 @@ class Boosted(NamedTuple):
         return _ask(np.ascontiguousarray(rows, dtype=np.float32), self.features, self.edges, self.values)
 
 
-def boost(rows: np.ndarray, hits: np.ndarray, start: np.ndarray, trees: int, progress: Progress = silent) -> Boosted:
+def boost(
+    rows: np.ndarray, hits: np.ndarray, start: np.ndarray, trees: int, progress: Progress = silent, task: str = "grow trees"
+) -> Boosted:
     """Trees that, added to log-odds `start`, make hits likely and others unlikely; each step goes along the Newton direction."""
     rows = np.asarray(rows, dtype=np.float32)
     edges = [_edges(column) for column in rows.T]
     width = 1 + max(len(own) for own in edges)
     bins = np.stack([np.searchsorted(own, column).astype(np.uint8) for own, column in zip(edges, rows.T, strict=True)])
     model = Boosted(
-        np.zeros((trees, DEPTH), dtype=np.int32),
-        np.full((trees, DEPTH), np.inf, dtype=np.float32),
-        np.zeros((trees, 1 << DEPTH), dtype=np.float32),
+        np.zeros((trees, QUESTIONS), dtype=np.int32),
+        np.full((trees, QUESTIONS), np.inf, dtype=np.float32),
+        np.zeros((trees, 1 << QUESTIONS), dtype=np.float32),
     )
     logits = start.astype(np.float64)
-    for tree in progress(range(trees), "rank again", trees):
+    for tree in progress(range(trees), task, trees):
         slopes, curves = _slopes(logits, hits)
         leaves = np.zeros(len(rows), dtype=np.uint8)
-        for level in range(DEPTH):
+        for level in range(QUESTIONS):
             feature, bin_ = _question(_sums(bins, leaves, slopes, curves, 1 << level, width))
             if bin_ < len(edges[feature]):
                 model.features[tree, level], model.edges[tree, level] = feature, edges[feature][bin_]
             leaves = (leaves << 1) | (bins[feature] > bin_)
-        total = _sums(leaves[None], np.zeros_like(leaves), slopes, curves, 1, 1 << DEPTH)[0, 0]
+        total = _sums(leaves[None], np.zeros_like(leaves), slopes, curves, 1, 1 << QUESTIONS)[0, 0]
         model.values[tree] = RATE * total[:, 0] / (total[:, 1] + SPARE)
         logits += model.values[tree][leaves]
     return model
@@ -71,7 +73,7 @@ def _question(sums: np.ndarray) -> tuple[int, int]:
     return int(feature), int(last)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _slopes(logits, hits):  # type: ignore[no-untyped-def]
     """By how much the likelihood of each row grows with its log-odds, and how that bends."""
     slopes, curves = np.empty(len(logits)), np.empty(len(logits))
@@ -81,7 +83,7 @@ def _slopes(logits, hits):  # type: ignore[no-untyped-def]
     return slopes, curves
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _sums(bins, leaves, slopes, curves, size, width):  # type: ignore[no-untyped-def]
     """(features, leaves, bins, 2) slopes and curves of the rows of each leaf and bin."""
     sums = np.zeros((len(bins), size, width, 2))
@@ -93,7 +95,7 @@ def _sums(bins, leaves, slopes, curves, size, width):  # type: ignore[no-untyped
     return sums
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _ask(rows, features, edges, values):  # type: ignore[no-untyped-def]
     total = np.zeros(len(rows))
     for row in range(len(rows)):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
-from labelwise.methods.reranking import Ranker, fit_ranker
 from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
@@ -31,6 +30,9 @@ from labelwise.registry import methods
 from labelwise.scores import Scores
 from labelwise.settings import Range
 from labelwise.storage import CHECKSUMS, read_json
+
+if TYPE_CHECKING:
+    from labelwise.methods.reranking import Ranker  # it imports numba, which not every ensemble needs
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class EnsembleSettings:
     weights: Literal["search", "regression", "equal"] = "search"
     """Weights that are not given are found on the development documents, for means or for a regression, or equal."""
     rerank: bool = False
-    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen."""
+    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen.
+    Without labels of development documents, or with equal weights, they have nothing to learn from."""
     given: GivenWeights = field(default_factory=GivenWeights)
     self_contained: bool = False
     """Save copies of members that are folders, not references to them."""
@@ -78,11 +81,6 @@ class Fitted(NamedTuple):
     members: list[Member]
     mix: Mix
     ranker: Ranker | None = None
-
-    @property
-    def heard(self) -> np.ndarray:
-        """The numbers of the members that have a say on some label."""
-        return np.flatnonzero(self.mix.weights.any(axis=0))
 
 
 class Ensemble(ZeroShot):
@@ -116,10 +114,11 @@ class Ensemble(ZeroShot):
     def predict(self, corpus: Corpus) -> Scores:
         """Blended scores; sparse if all members' scores are."""
         model = self._ready()
-        several = [model.members[number].model.predict(corpus) for number in model.heard]
+        heard = model.mix.heard
+        several = [model.members[number].model.predict(corpus) for number in heard]
         places = self._places(corpus.labels)
         groups = np.where(places >= 0, model.groups[places], ZERO)  # labels that are new since fitting are zero labels
-        scores = model.mix.of(model.heard).apply(several, groups)
+        scores = model.mix.of(heard).apply(several, groups)
         return scores if model.ranker is None else model.ranker.apply(scores, several, groups, places)
 
     def explain(self, document: Document, label: Label) -> Explanation:
@@ -179,7 +178,11 @@ class Ensemble(ZeroShot):
         lines = {group: Line.of_told(*line) for group, line in stored.get("lines", {}).items()}
         mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS], [lines.get(group) for group in GROUPS])
         members = [_stored_member(folder, **reference) for reference in stored["members"]]
-        ranker = Ranker.of_arrays(saved.arrays("ranker")) if (folder / "ranker.npz").is_file() else None
+        ranker = None
+        if (folder / "ranker.npz").is_file():
+            from labelwise.methods.reranking import Ranker
+
+            ranker = Ranker.of_arrays(saved.arrays("ranker"))
         model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix, ranker)
         return model
 
@@ -191,9 +194,7 @@ class Ensemble(ZeroShot):
     def _places(self, labels: LabelSet) -> np.ndarray:
         """(labels,), the column of each label when this was fitted; -1 for labels that are new."""
         known = self._ready().labels
-        if labels is known:
-            return np.arange(len(known))
-        return np.array([known.column(id) if id in known else -1 for id in labels.ids], dtype=np.int64)
+        return np.arange(len(known)) if labels is known else known.columns(labels.ids)
 
     def _members(self, train: Corpus) -> list[Member]:
         """The members, read from their folders or still to be trained."""
@@ -226,7 +227,11 @@ class Ensemble(ZeroShot):
         if self.settings.weights != "equal" and dev is not None and dev.gold().nnz:
             pools = make_pools(models, groups, dev.with_labels(train.labels), train.info.k, progress)
             mix = search(pools, groups, able, given, train.info.k, progress, regress=self.settings.weights == "regression")
-            return mix, fit_ranker(pools, mix, train, progress) if self.settings.rerank else None
+            if not self.settings.rerank:
+                return mix, None
+            from labelwise.methods.reranking import fit_ranker
+
+            return mix, fit_ranker(pools, mix, train, progress)
         weights = np.stack([given.get(number, shares(own)) for number, own in enumerate(able)])
         if self.settings.weights == "equal":
             return Mix(weights, [SAME, SAME, SAME]), None

@@ -6,7 +6,10 @@ imported with this module.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, Self
 
@@ -30,24 +33,20 @@ BATCH = 4096  # documents compared at once
 class NeighboursSettings:
     """Whose labels count, and for how much."""
 
-    nearest: Annotated[int, Range(1, 10_000, log=True, tried=(10, 100))] = 50
+    nearest: Annotated[int, Range(1, 1000, log=True, tried=(10, 100))] = 50
     """Training documents that lend their labels."""
     power: Annotated[float, Range(0.0, 16.0, tried=(1.0, 6.0))] = 4.0
     """A document lends its labels by its likeness to this power: the higher, the more the very nearest count."""
+    threads: Annotated[int, Range(0, 1024)] = 0
+    """Processor cores to use; 0 for all."""
     features: TfidfSettings = field(default_factory=lambda: TfidfSettings(ngrams=3))
 
 
 class Kept(NamedTuple):
     """The training documents."""
 
-    rows: csr_array  # (documents, features), of length 1
-    by_feature: csr_array  # (features, documents), the same the other way round
+    features: csr_array  # (features, documents), of length 1 each
     gold: csr_array  # (documents, labels)
-
-    @classmethod
-    def of(cls, rows: csr_array, gold: csr_array) -> Kept:
-        """With the other way round."""
-        return cls(rows, csr_array(rows.T), gold)
 
 
 class Neighbours:
@@ -69,7 +68,7 @@ class Neighbours:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
         features = Tfidf(self.settings.features)
         rows = features.fit_transform((document.text for document in train), progress=progress or silent)
-        self._labels, self._features, self._kept = train.labels, features, Kept.of(csr_array(rows), gold)
+        self._labels, self._features, self._kept = train.labels, features, Kept(csr_array(rows.T), gold)
         return self
 
     def predict(self, corpus: Corpus) -> Scores:
@@ -89,35 +88,26 @@ class Neighbours:
         known, kept = self._ready()
         row = self._features.transform([document.text])
         shares = self._shares(row)
-        having = (
-            kept.gold[:, [known.column(label.id)]].toarray()[:, 0] if label.id in known else np.zeros(len(kept.rows.indptr) - 1)
-        )
-        spoke: dict[int, float] = {}
-        for neighbour, share in zip(shares.indices.tolist(), shares.data.tolist(), strict=True):
-            if having[neighbour]:
-                common = kept.rows[[neighbour]].multiply(row).tocsr()
-                for feature, part in zip(common.indices.tolist(), (common.data / common.data.sum()).tolist(), strict=True):
-                    spoke[feature] = spoke.get(feature, 0.0) + share * part
-        places = list(self._features.occurrences(document.text))
-        often: dict[int, int] = {}
-        for column, _, _ in places:
-            often[column] = often.get(column, 0) + 1
-        spans = tuple(Span(start, end, spoke[column] / often[column]) for column, start, end in places if column in spoke)
-        return Explanation(label, min(1.0, float(shares.data @ having[shares.indices])), spans)
+        column = known.columns([label.id])
+        having = np.flatnonzero(kept.gold[shares.indices][:, column].toarray()[:, 0]) if column[0] >= 0 else column[:0]
+        common = kept.features[row.indices][:, shares.indices[having]].toarray() * row.data[:, None]  # (features, neighbours)
+        parts = common / common.sum(axis=0) @ shares.data[having]
+        spoke = dict(zip(row.indices.tolist(), parts.tolist(), strict=True))
+        spans = tuple(Span(*found) for found in self._features.spread(document.text, spoke))
+        return Explanation(label, min(1.0, float(shares.data[having].sum())), spans)
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Write features and training documents."""
         known, kept = self._ready()
         with model_folder(folder, self, known, force=force) as draft:
             self._features.save(draft)
-            rows, gold = kept.rows, kept.gold
             np.savez_compressed(
                 draft / "documents.npz",
-                data=rows.data,
-                indices=rows.indices,
-                indptr=rows.indptr,
-                labels=gold.indices,
-                ends=gold.indptr,
+                data=kept.features.data,
+                indices=kept.features.indices,
+                indptr=kept.features.indptr,
+                labels=kept.gold.indices,
+                ends=kept.gold.indptr,
             )
 
     @classmethod
@@ -126,9 +116,9 @@ class Neighbours:
         saved = read_model(folder)
         model, stored = cls(settings_from(NeighboursSettings, saved, folder)), saved.arrays("documents")
         model._labels, model._features = saved.labels, Tfidf.load(folder, model.settings.features)
-        size, ones = len(stored["indptr"]) - 1, np.ones(len(stored["labels"]), dtype=np.float32)
-        rows = csr_array((stored["data"], stored["indices"], stored["indptr"]), shape=(size, len(model._features)))
-        model._kept = Kept.of(rows, csr_array((ones, stored["labels"], stored["ends"]), shape=(size, len(saved.labels))))
+        size, ones = len(stored["ends"]) - 1, np.ones(len(stored["labels"]), dtype=np.float32)
+        features = csr_array((stored["data"], stored["indices"], stored["indptr"]), shape=(len(model._features), size))
+        model._kept = Kept(features, csr_array((ones, stored["labels"], stored["ends"]), shape=(size, len(saved.labels))))
         return model
 
     def _ready(self) -> tuple[LabelSet, Kept]:
@@ -138,22 +128,23 @@ class Neighbours:
 
     def _shares(self, rows: csr_array) -> csr_array:
         """(documents, training documents) what each neighbour has to say; rows sum to 1, or to 0 where nothing is alike."""
-        others = self._ready()[1].by_feature
-        size = others.shape[1]
-        nearest, likeness = _nearest(
-            rows.indptr,
-            rows.indices,
-            rows.data,
-            others.indptr,
-            others.indices,
-            others.data,
-            size,
-            min(self.settings.nearest, size),
-        )
-        worth = np.where(likeness > 0, np.minimum(likeness, 1) ** self.settings.power, 0)
-        worth /= np.maximum(worth.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        others = self._ready()[1].features
+        size, threads = others.shape[1], self.settings.threads or os.cpu_count() or 1
+        count = min(self.settings.nearest, size)
+
+        def part(edges: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+            own = rows.indptr[edges[0] : edges[1] + 1], rows.indices, rows.data
+            return _nearest(*own, others.indptr, others.indices, others.data, size, count)
+
+        edges = pairwise(np.linspace(0, rows.shape[0], min(threads, rows.shape[0]) + 1).astype(np.int64).tolist())
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(part, edges)) or [part((0, 0))]
+        nearest, likeness = (np.concatenate(several) for several in zip(*found, strict=True))
+        worth = (likeness / np.maximum(likeness.max(axis=1, keepdims=True), np.finfo(np.float32).tiny)) ** self.settings.power
+        worth = np.where(likeness > 0, worth, 0)
+        worth /= np.maximum(worth.sum(axis=1, keepdims=True), 1)
         at, place = np.nonzero(worth)
-        return csr_array((worth[at, place].astype(np.float32), (at, nearest[at, place])), shape=(len(worth), size))
+        return csr_array((worth[at, place], (at, nearest[at, place])), shape=(len(worth), size))
 
 
 @njit(cache=True, nogil=True)
@@ -168,9 +159,12 @@ def _nearest(starts, features, values, other_starts, others, other_values, size,
             feature = features[place]
             for at in range(other_starts[feature], other_starts[feature + 1]):
                 total[others[at]] += values[place] * other_values[at]
-        least = 0  # where the least of those found so far stands
+        least = 0  # where the least of those found so far stands, the last one of equals
         for other in range(size):
             if total[other] > likeness[row, least]:
                 found[row, least], likeness[row, least] = other, total[other]
-                least = int(np.argmin(likeness[row]))
+                for place in range(count):
+                    worse = likeness[row, place] - likeness[row, least]
+                    if worse < 0 or (worse == 0 and found[row, place] > found[row, least]):
+                        least = place
     return found, likeness

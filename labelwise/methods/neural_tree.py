@@ -177,7 +177,7 @@ class TreeMethod(Network):
         if wanted == known:
             return network.tree.labels
         ids = (known.ids[label] for label in network.tree.labels)
-        return np.array([wanted.column(id) if id in wanted else -1 for id in ids], dtype=np.int32)
+        return wanted.columns(ids).astype(np.int32)
 
 
 def with_levels(halved: LabelTree, *, first: int, arity: int) -> LabelTree:

@@ -3,8 +3,8 @@
 Boosted trees see what each member says of a label and what the blend does, how many training documents have the label and how
 many are recent, whether it goes with the document's likeliest labels, and how sure the blend is of those. Numbers of documents
 are rounded, so that hardly a label has a number of its own: the trees learn about labels in general. They are fitted on the
-development documents, and used only if what either half of these teaches helps on the other. Of zero labels nothing else is
-known, so they keep their order and only move as a group.
+development documents, and used only if what each half of these teaches helps on the other, both taken together. Of zero labels
+nothing else is known, so they keep their order and only move as a group. numba is imported with this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from labelwise.corpus import Corpus, count_labels
 from labelwise.methods.boosting import Boosted, boost
@@ -22,12 +22,15 @@ from labelwise.metrics import ndcg
 from labelwise.progress import Progress
 from labelwise.scores import Scores, at
 
-DEPTH = 4  # times k: labels of each group that are ranked again
+RANKED = 4  # times k: labels of each group that are ranked again
 TREES = 200
 COMPANY = 10  # labels of a document that others may go with
 RARE = 0.01  # labels that go together in a smaller share of documents than this do not
 RECENT = 0.2  # of the training documents, which are taken to stand in the order of their age
-LEAST, MOST = 1e-37, 1 - 1e-7  # scores in the place of smaller and larger ones
+FAINTEST, SUREST = 1e-37, 1 - 1e-7  # scores in the place of smaller and larger ones
+TAUGHT = 500_000  # candidates that trees learn from, at most: those of the last documents
+BATCH = 2048  # documents ranked at once
+LABELS = 4096  # whose company is counted at once
 
 
 class Candidates(NamedTuple):
@@ -44,7 +47,7 @@ class Ranker(NamedTuple):
     """What ranks again, for the labels that it was fitted on."""
 
     trees: Boosted
-    counts: np.ndarray  # (labels,), training documents, as a power of two
+    counts: np.ndarray  # (labels,), training documents, to the nearest power of two, its exponent
     recent: np.ndarray  # (labels,), tenths of them that are recent
     company: csr_array  # (labels, labels), the share of a label's training documents that have another label too
     depths: np.ndarray  # (groups,), labels of each that are ranked again; none where no development document has one
@@ -67,6 +70,14 @@ class Ranker(NamedTuple):
 
         `places` are the labels' columns when the ranker was fitted, -1 for those that are new.
         """
+        starts = range(0, max(1, len(blend)), BATCH)
+        parts = [
+            self._ranked(blend.rows(start, start + BATCH), [own.rows(start, start + BATCH) for own in several], groups, places)
+            for start in starts
+        ]
+        return parts[0] if len(parts) == 1 else Scores.stack(parts)
+
+    def _ranked(self, blend: Scores, several: Sequence[Scores], groups: np.ndarray, places: np.ndarray) -> Scores:
         found = _first(blend, several, groups, self.depths)
         new = self.score(found, len(blend), places).astype(np.float32)
         last = np.ones((2, len(blend), len(self.depths)), dtype=np.float32)  # new and old scores, by document and group
@@ -80,8 +91,8 @@ class Ranker(NamedTuple):
         rows = np.repeat(np.arange(len(blend)), np.diff(blend.values.indptr))
         others = csr_array(blend.values, copy=True)
         others.data *= factors[rows, groups[others.indices]]
-        ranked = csr_array((new, (found.rows, found.columns)), shape=others.shape)
-        return Scores(csr_array(ranked + others - others.multiply(ranked > 0)), blend.labels)
+        others[found.rows, found.columns] = new  # each of them has a score already
+        return Scores(others, blend.labels)
 
     def score(self, found: Candidates, documents: int, places: np.ndarray) -> np.ndarray:
         """(candidates,) how likely each is."""
@@ -102,36 +113,39 @@ class Ranker(NamedTuple):
         likely = csr_array((found.blend[top].astype(np.float32), (found.rows[top], known[top])), shape=shape)
         sure = np.asarray(likely.sum(axis=1)).ravel()
         together = csr_array(likely @ self.company)
-        company = np.where(known >= 0, at(together, found.rows, np.maximum(known, 0)), 0) / np.maximum(sure[found.rows], LEAST)
+        company = np.where(known >= 0, at(together, found.rows, np.maximum(known, 0)), 0) / np.maximum(sure[found.rows], FAINTEST)
         best = np.zeros(documents)
         np.maximum.at(best, found.rows, found.blend)
         said = [*found.members, found.blend, best[found.rows]]
         told = [counts, recent, company, sure[found.rows]]
-        return np.stack([*(_log_odds(one) for one in said), *told], axis=1).astype(np.float32)
+        return np.stack([*(_log_odds(one) for one in said), *told], axis=1, dtype=np.float32, casting="same_kind")
 
 
 def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress) -> Ranker | None:
-    """A ranker, or none where it does not help; each half of the documents is judged by what the other half teaches."""
-    k, documents = train.info.k, len(pools[0].gold)
-    ranker = _untaught(train, np.array([DEPTH * k * pool.gold.any() for pool in pools]))
+    """A ranker, or none where it does not help on development documents that it has not seen."""
+    k = train.info.k
+    ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
+    pools = [pool.last(max(1, TAUGHT // int(ranker.depths.sum() or 1))) for pool in pools]
     found, hits = _pooled(pools, mix, ranker.depths)
+    documents, gold = len(pools[0].gold), np.sum([pool.gold for pool in pools], axis=0)
     features, start = ranker.features(found, documents, np.arange(len(train.labels))), _log_odds(found.blend)
     middle, judged = int(np.searchsorted(found.rows, documents // 2)), start.copy()
     halves = slice(0, middle), slice(middle, len(hits))
     for half, other in (halves, halves[::-1]):
         if not hits[half].any() or hits[half].all():
             return None
-        judged[other] += boost(features[half], hits[half], start[half], TREES, progress)(features[other])
-
-    gold = np.sum([pool.gold for pool in pools], axis=0)
+        trees = boost(features[half], hits[half], start[half], TREES, progress, "see whether ranking again helps")
+        judged[other] += trees(features[other])
     old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
-    return ranker._replace(trees=boost(features, hits, start, TREES, progress)) if new > old else None
+    return ranker._replace(trees=boost(features, hits, start, TREES, progress, "rank again")) if new > old else None
 
 
 def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths: np.ndarray) -> Candidates:
     """The first labels of each group by their blended scores."""
     among = [groups == number for number in range(len(depths))]
-    ranked = [blend.ranking(min(int(depth), int(own.sum())), own) for own, depth in zip(among, depths, strict=True)]
+    ranked = [
+        blend.ranking(min(int(depth), int(own.sum())), own, "lower_index") for own, depth in zip(among, depths, strict=True)
+    ]
     columns = np.concatenate(ranked, axis=1)
     rows, places = np.nonzero(columns >= 0)
     chosen = columns[rows, places]
@@ -142,13 +156,13 @@ def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths:
 
 def _pooled(pools: list[Pool], mix: Mix, depths: np.ndarray) -> tuple[Candidates, np.ndarray]:
     """The same of the development documents, from their pools, and which of them are gold."""
-    heard, parts = np.flatnonzero(mix.weights.any(axis=0)), []
+    heard, parts = mix.heard[:, None], []
     for number, pool in enumerate(pools):
         blend = mix.blend(number, pool.scores)
         order = np.argsort(-blend, axis=1, kind="stable")[:, : depths[number]]
         rows, places = np.nonzero(np.take_along_axis(blend, order, axis=1) > 0)
         own = rows, order[rows, places]
-        told = Candidates(rows, pool.columns[own], np.full(len(rows), number), blend[own], pool.scores[heard][:, *own])
+        told = Candidates(rows, pool.columns[own], np.full(len(rows), number), blend[own], pool.scores[heard, *own])
         parts.append((*told, pool.hits[own]))
     *found, hits = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     order = np.argsort(found[0], kind="stable")
@@ -168,19 +182,27 @@ def _untaught(train: Corpus, depths: np.ndarray) -> Ranker:
     """What the training documents tell of labels, and no trees yet."""
     gold = csr_array(train.gold(), dtype=np.float32)
     counts, late = count_labels(train), np.asarray(gold[int((1 - RECENT) * len(train)) :].sum(axis=0)).ravel()
-    company = csr_array(gold.T @ gold)
-    first = np.repeat(np.arange(len(counts)), np.diff(company.indptr))
-    company.data /= counts[first]
-    company.data[(first == company.indices) | (company.data < RARE)] = 0
-    company.eliminate_zeros()
+    by_label = csr_array(gold.T)
+    company = vstack([_company(by_label, gold, start) for start in range(0, len(counts), LABELS)], format="csr")
     none = Boosted(*(np.zeros((0, 1)) for _ in Boosted._fields))
     recent = np.round(10 * late / np.maximum(counts, 1))
     return Ranker(none, np.round(np.log2(1 + counts)), recent, company, depths)
 
 
+def _company(by_label: csr_array, gold: csr_array, start: int) -> csr_array:
+    """What goes with some of the labels, more than once: the share of their training documents that have it too."""
+    together = csr_array(by_label[start : start + LABELS] @ gold)
+    own = np.repeat(np.arange(together.shape[0]), np.diff(together.indptr))
+    counts = np.diff(by_label.indptr)[start + own]
+    together.data[(start + own == together.indices) | (together.data < np.maximum(2, RARE * counts))] = 0
+    together.data /= np.maximum(counts, 1)
+    together.eliminate_zeros()
+    return together
+
+
 def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
-    """The mean nDCG@k over documents with gold labels; of equal scores, hits come last."""
-    order = np.lexsort((hits, -logits, rows))
+    """The mean nDCG@k over documents with gold labels."""
+    order = np.lexsort((-logits, rows))
     rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(len(gold)))[rows]
     first = np.zeros((len(gold), k), dtype=bool)
     first[rows[rank < k], rank[rank < k]] = hits[order][rank < k]
@@ -189,5 +211,5 @@ def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.nd
 
 
 def _log_odds(scores: np.ndarray) -> np.ndarray:
-    values = np.clip(scores.astype(np.float64), LEAST, MOST)
+    values = np.clip(scores.astype(np.float64), FAINTEST, SUREST)
     return np.log(values / (1 - values))

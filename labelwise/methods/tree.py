@@ -133,11 +133,7 @@ class _Forest:
                 weights = model.weights(*step)
                 for feature in value.keys() & weights.keys():
                     spoke[feature] = spoke.get(feature, 0) + weights[feature] * value[feature] / len(self._trees)
-        places = list(self._features.occurrences(document.text))
-        often: dict[int, int] = {}
-        for column, _, _ in places:
-            often[column] = often.get(column, 0) + 1
-        spans = tuple(Span(start, end, spoke[column] / often[column]) for column, start, end in places if spoke.get(column))
+        spans = tuple(Span(*found) for found in self._features.spread(document.text, spoke))
         score = self.predict(Corpus([document], LabelSet([Label(label.id, label.name)])))
         return Explanation(label, float(score.dense()[0, 0]), spans)
 

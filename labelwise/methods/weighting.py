@@ -87,6 +87,11 @@ class Mix(NamedTuple):
     scales: Sequence[Scale]  # of each group
     lines: Sequence[Line | None] = (None, None, None)  # of groups whose scores are no means
 
+    @property
+    def heard(self) -> np.ndarray:
+        """The numbers of the members that have a say on some label."""
+        return np.flatnonzero(self.weights.any(axis=0))
+
     def of(self, members: np.ndarray) -> Mix:
         """The same for some of the members."""
         lines = [line and line.of(members) for line in self.lines]
@@ -136,6 +141,11 @@ class Pool(NamedTuple):
     hits: np.ndarray  # (documents, labels), whether the label is gold
     gold: np.ndarray  # (documents,), gold labels of the group
     columns: np.ndarray  # (documents, labels), which labels these are
+
+    def last(self, documents: int) -> Pool:
+        """Those of the last documents."""
+        rows = slice(max(0, len(self.gold) - documents), None)
+        return Pool(self.scores[:, rows], self.hits[rows], self.gold[rows], self.columns[rows])
 
 
 def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> list[Pool]:
@@ -218,7 +228,7 @@ def _pool(several: list[Scores], gold: csr_array, among: np.ndarray, depth: int)
         own[rows, places] = at(given.values, rows, found)
     hits = np.zeros(columns.shape, dtype=bool)
     hits[rows, places] = at(gold, rows, found)
-    return Pool(scores, hits, gold @ among.astype(np.int64), columns)
+    return Pool(scores, hits, gold @ among.astype(np.int64), columns.astype(np.int32))
 
 
 def _joined(pools: Sequence[Pool], axis: int) -> Pool:
