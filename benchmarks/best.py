@@ -29,7 +29,7 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], budget:
     record_quality(
         report,
         row,
-        seed=settings.get("seed", 1),
+        seed=1 if isinstance(model, Ensemble) else None,
         **({} if budget is None else {"budget_minutes": budget}),
         fit_seconds=fitting["seconds"],
         evaluate_seconds=scoring["seconds"],
