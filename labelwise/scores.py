@@ -19,6 +19,7 @@ from labelwise.labels import Label, LabelSet
 Order = Literal["authors", "lower_index"]
 
 CHUNK = 1 << 18  # scores ranked at once: 2 MB of sort keys stay in the cache
+CROWDED = 0.05  # share of labels with a score from which on sparse scores are ranked quicker as dense ones
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,18 @@ class Scores:
         rank scored labels only in any case.
         """
         columns = np.arange(len(self.labels)) if among is None else np.flatnonzero(among)
-        if self.sparse:
+        if not isinstance(self.values, np.ndarray) and self.values.nnz < CROWDED * len(self) * len(self.labels):
             return _rank_sparse(self.values, k, columns, ties, last)
         ranked = np.full((len(self), k), -1, dtype=np.int64)
         step = max(1, CHUNK // max(1, len(columns)))
         for start in range(0, len(self), step):
             rows = slice(start, start + step)
-            values = self.values[rows] if len(columns) == len(self.labels) else self.values[rows][:, columns]
+            part = self.values[rows] if isinstance(self.values, np.ndarray) else self.values[rows].toarray()
+            values = part if len(columns) == len(self.labels) else part[:, columns]
             behind = None if last is None else last[rows][:, columns].toarray()
             best = _rank_dense(values, min(k, len(columns)), ties, behind)
+            if self.sparse:
+                best = np.where(np.take_along_axis(values, best, axis=1) > 0, best, -1)
             ranked[rows, : best.shape[1]] = np.where(best >= 0, columns[best], -1) if len(columns) else best
         return ranked
 

@@ -36,9 +36,10 @@ def test_ranking_is_that_of_a_plain_sort(values, k, ties, random):
     assert ranked.tolist() == [slow_ranking(row, among, k, ties) for row in values]
 
 
-@given(matrices, st.integers(1, 9))
-def test_sparse_ranking_is_the_dense_one_without_the_unscored(values, k):
-    sparse = scores(values, sparse=True).ranking(k)
+@given(matrices, st.integers(1, 9), st.sampled_from([0, 200]))
+def test_sparse_ranking_is_the_dense_one_without_the_unscored(values, k, more):
+    """Among many labels without a score as well, where another way is quicker."""
+    sparse = scores(np.pad(values, ((0, 0), (0, more))), sparse=True).ranking(k)
     for row, ranked in zip(values, sparse, strict=True):
         full = [column for column in slow_ranking(row, np.ones(len(row), bool), len(row), "authors") if row[column] > 0]
         assert ranked.tolist() == (full + [-1] * k)[:k]
