@@ -28,7 +28,7 @@ ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT = {"kept": True, "segment": 256}
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
-NAMES = {"text": ("name",)}  # what else a label says takes long to read and did not help on kept states (docs/read-and-learned.md)
+NAMES = {"text": ("name",)}  # what else a label says takes long to read, and did not help on kept states
 
 
 @dataclass(frozen=True)
