@@ -17,24 +17,39 @@ from labelwise.methods.ensemble import Ensemble
 from labelwise.registry import make_method
 
 
-def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], budget: float | None = None) -> None:
-    """Fit one method on one corpus and record its scores on the test documents."""
+def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader: str = "") -> None:
+    """Fit one method on one corpus and record its scores on the test documents; those of its reader by itself too, if asked."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         splits = labelwise.read_corpus(corpus)
         with stopwatch() as fitting:
             model = make_method(name, settings).fit(splits.train, splits.dev)
+    blend = isinstance(model, Ensemble)
+    told = {"seed": settings.get("seed", 1)} if blend else {"seed": None}
+    told |= {"budget_minutes": settings["budget"]} if settings.get("budget") else {}
+    told |= {"fit_seconds": fitting["seconds"]}
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic")
-    record_quality(
-        report,
-        row,
-        seed=1 if isinstance(model, Ensemble) else None,
-        **({} if budget is None else {"budget_minutes": budget}),
-        fit_seconds=fitting["seconds"],
-        evaluate_seconds=scoring["seconds"],
-        **({"weights": model.weights, "why": model.why} if isinstance(model, Ensemble) else {}),
-    )
+    chosen = {"weights": model.weights, "why": model.why} if blend else {}
+    record_quality(report, row, **told, evaluate_seconds=scoring["seconds"], **chosen)
+    if reader and blend:
+        first = model._ready().members[0].model
+        report = labelwise.evaluate(first, splits, ties="pessimistic")
+        history = getattr(first, "history", [])
+        best = max((look["epoch"] for look in history if look["best"]), default=None)
+        record_quality(report, reader, seed=told["seed"], epochs=len(history), best_epoch=best, settings=_settings(first))
+
+
+def _settings(reader: Any) -> list[str]:
+    """What `best` has chosen for its reader."""
+    given = reader.settings
+    return [
+        f"encoder.checkpoint={Path(given.encoder.checkpoint).name}",
+        f"encoder.segment={given.encoder.segment}",
+        f"training.batch={given.training.batch}",
+        f"training.epochs={given.training.epochs}",
+        f"labels.text={'+'.join(given.labels.text)}",
+    ]
 
 
 if __name__ == "__main__":
@@ -42,16 +57,23 @@ if __name__ == "__main__":
     parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
     parser.add_argument("--checkpoint", default=os.environ.get("LABELWISE_MINILM"), help="folder of a transformer")
     parser.add_argument("--row", default="best, minilm", help="name in the tables")
+    parser.add_argument("--reader", default="", help="name in the tables of its reader by itself; none leaves that out")
     parser.add_argument("--corpora", nargs="+", default=["eurlex", "ctgov"])
-    parser.add_argument("--budget", type=float, default=10.0, help="minutes")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--budget", type=float, default=10.0, help="minutes, 0 for no limit")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--beside", nargs="*", default=["bonsai"], help="methods to measure in the same run")
     given = parser.parse_args()
     if given.data is None:
         print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
         sys.exit()
     for corpus in given.corpora:
         folder = Path(given.data) / corpus
-        with tempfile.TemporaryDirectory() as cache:
-            os.environ["LABELWISE_CACHE"] = cache
-            settings = {"budget": given.budget, **({"checkpoint": given.checkpoint} if given.checkpoint else {})}
-            measure(folder, "best", given.row, settings, given.budget)
-        measure(folder, "bonsai", "bonsai", {})
+        for seed in given.seeds:
+            with tempfile.TemporaryDirectory() as cache:
+                os.environ["LABELWISE_CACHE"] = cache
+                settings = {"budget": given.budget, "seed": seed, "threads": given.threads}
+                settings |= {"checkpoint": given.checkpoint} if given.checkpoint else {}
+                measure(folder, "best", given.row, settings, given.reader)
+        for name in given.beside:
+            measure(folder, name, name, {})

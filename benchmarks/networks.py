@@ -1,7 +1,8 @@
 """Train networks and transformers on real corpora and record what they reach, by label group.
 
 Settings that differ from a method's own come with --set and stand in the recorded line; so does the seed. A transformer is named
-by --row after the checkpoint that was really used, since the methods have the names of the paper's.
+by --row after the checkpoint that was really used, since the methods have the names of the paper's. With --split dev the test
+documents are left alone: so settings are chosen.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ METHODS = (
 
 
 def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None:
-    """Fit one method on one corpus and record its scores on the test documents."""
+    """Fit one method on one corpus and record its scores."""
     settings: dict[str, Any] = override({"seed": seed, "words": {"vectors": given.vectors}}, given.set)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         splits = labelwise.read_corpus(corpus)
         with stopwatch() as fitting:
             model = make_method(name, settings)
-            model.work = given.work  # type: ignore[attr-defined]
+            model.work, model.watch = given.work, _show  # type: ignore[attr-defined]
             model.fit(splits.train, splits.dev)
     with stopwatch() as scoring:
-        report = labelwise.evaluate(model, splits, ties="pessimistic")
+        report = labelwise.evaluate(model, splits, split=given.split, ties="pessimistic")
+    if given.models is not None:
+        model.save(given.models / f"{corpus.name}-{given.row or name}-{seed}", force=True)
     history = model.history  # type: ignore[attr-defined]
     best = [look for look in history if look["best"]][-1]
     record_quality(
@@ -61,6 +64,13 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
     )
 
 
+def _show(look: dict[str, Any]) -> None:
+    """Print how an epoch went: many of these trainings take minutes."""
+    dev = ", ".join(f"{name} {value:.4f}" for name, value in look["dev"].items())
+    speed = f"{look['documents_per_second']:,.0f} documents/s"
+    print(f"epoch {look['epoch']}: loss {look['loss']:.5f}, dev {dev}, {speed}", flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
@@ -70,6 +80,8 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--work", type=Path, help="folder for checkpoints: the same command goes on where a killed one stopped")
+    parser.add_argument("--models", type=Path, help="folder to save models in, by corpus, row and seed")
+    parser.add_argument("--split", default="test", choices=["dev", "test"], help="documents to score")
     parser.add_argument("--row", help="name in the tables instead of the method's")
     parser.add_argument("--suffix", default="", help="what tells these settings apart in the tables")
     given = parser.parse_args()

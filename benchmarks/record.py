@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,17 @@ def record(benchmark: str, **values: Any) -> None:
 
 
 def record_quality(report: Any, method: str, **values: Any) -> None:
-    """Record what a report says of each label group, under the name that the method has in the tables."""
+    """Record what a report says of each label group, under the name that the method has in the tables.
+
+    Scores on development documents are kept apart from results. LABELWISE_REPORTS names a folder where reports are kept too, for
+    `labelwise compare`.
+    """
     facts = {"corpus": report.corpus, "method": method, "split": report.split, "k": report.k, "ties": report.ties}
     groups = {group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()}
-    record("quality", **facts, **values, groups=groups)
+    record("quality" if report.split == "test" else "development", **facts, **values, groups=groups)
+    if place := os.environ.get("LABELWISE_REPORTS"):
+        named = replace(report, method=method, notes=report.notes | {"seed": values.get("seed") or 1})
+        named.save(Path(place) / f"{report.corpus}-{method}-{values.get('seed')}".replace(" ", "-"), force=True)
 
 
 @contextmanager
