@@ -161,7 +161,7 @@ FAMILIES = (
         "cnn",
         "bigru",
     ),
-    *("elmo", "minilm", "tree", "hier", "gte-small", "read-and-learned", "best"),
+    *("elmo", "minilm", "gte-small", "scratch", "lm-tree", "hier", "read-and-learned", "best"),
 )
 KNOWING = ("c-", "dc-", "dn-", "dnc-", "gc-", "gnc-")
 
