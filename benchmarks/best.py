@@ -17,13 +17,16 @@ from labelwise.methods.ensemble import Ensemble
 from labelwise.registry import make_method
 
 
-def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader: str = "") -> None:
+def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader: str = "", work: Path | None = None) -> None:
     """Fit one method on one corpus and record its scores on the test documents; those of its reader by itself too, if asked."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         splits = labelwise.read_corpus(corpus)
         with stopwatch() as fitting:
-            model = make_method(name, settings).fit(splits.train, splits.dev)
+            model = make_method(name, settings)
+            if work is not None:
+                model.work = work  # type: ignore[attr-defined]
+            model.fit(splits.train, splits.dev)
     blend = isinstance(model, Ensemble)
     told = {"seed": settings.get("seed", 1)} if blend else {"seed": None}
     told |= {"budget_minutes": settings["budget"]} if settings.get("budget") else {}
@@ -62,6 +65,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--budget", type=float, default=10.0, help="minutes, 0 for no limit")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--work", type=Path, help="folder for members that are done: a killed run goes on with them")
     parser.add_argument("--beside", nargs="*", default=["bonsai"], help="methods to measure in the same run")
     given = parser.parse_args()
     if given.data is None:
@@ -74,6 +78,6 @@ if __name__ == "__main__":
                 os.environ["LABELWISE_CACHE"] = cache
                 settings = {"budget": given.budget, "seed": seed, "threads": given.threads}
                 settings |= {"checkpoint": given.checkpoint} if given.checkpoint else {}
-                measure(folder, "best", given.row, settings, given.reader)
+                measure(folder, "best", given.row, settings, given.reader, given.work)
         for name in given.beside:
             measure(folder, name, name, {})
