@@ -57,7 +57,7 @@ def test_where_one_classifier_per_label_would_take_too_long_trees_stand_in(world
     assert "minutes" in chosen.why
 
 
-def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is_time(world, tmp_path):
+def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is_time(world, tmp_path, monkeypatch):
     folder = str(tiny.bert(tmp_path))
     chosen = choose(BestSettings(checkpoint=folder, budget=10.0), world.train)
     assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical", "neighbours"]
@@ -65,7 +65,9 @@ def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is
     assert made.encoder.kept
     assert 0 < made.budget <= 8.0
     assert "not trained itself" in chosen.why
-    hurried = choose(BestSettings(checkpoint=folder, budget=1e-4, threads=1), world.train)
+    assert "not trained itself" in choose(BestSettings(checkpoint=folder, budget=1e-3, threads=1), world.train).why
+    monkeypatch.setattr(best, "SIZE", 100)  # as if its weights were many
+    hurried = choose(BestSettings(checkpoint=folder, budget=1e-3, threads=1), world.train)
     assert [name for name, _ in hurried.members][-2:] == ["lexical", "neighbours"]
     assert "reading the documents alone" in hurried.why
 

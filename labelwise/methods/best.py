@@ -21,9 +21,10 @@ from labelwise.settings import Range
 # Words × labels that one classifier per label got through in a second: crs, 39,972 documents of 160 words, 5,585 labels, 77 s.
 PAIRS = 39_972 * 160 * 5_585 / 77
 TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of MiniLM's size: 2 cores read 7,700 to 9,100
+SIZE = 10_800_000  # of its weights, embeddings not counted
 PATIENCE = 30.0  # minutes that it may take where no budget is given
 LONG = 20_000  # documents from which on batches may be larger, and long ones be cut shorter
-READ = 140_000  # documents that a transformer reads in training, all epochs together
+READ = 225_000  # documents that a transformer reads in training, all epochs together
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT = {"kept": True, "segment": 256}
@@ -39,7 +40,7 @@ class BestSettings(EnsembleSettings):
     """Methods, recipes or model folders to blend; none leaves the choice to `best`."""
     weights: Literal["search", "regression", "equal"] = "regression"
     rerank: bool = True
-    checkpoint: str = "sentence-transformers/all-MiniLM-L6-v2"
+    checkpoint: str = "thenlper/gte-small"
     """Transformer that reads documents and labels where there is a GPU: a folder, or a name on the model hub."""
     device: str = "auto"
     """auto (CUDA, then MPS, then CPU), cpu, cuda or mps."""
@@ -109,17 +110,23 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     slow = choose_device(given.device).type == "cpu"
     if slow and not Path(given.checkpoint).is_dir():
         return "there is no GPU, and no folder of one was given that could be used without training it (--set checkpoint=FOLDER)"
-    cores = given.threads or os.cpu_count() or 1
-    minutes, limit = words * 4 / 3 / TOKENS / cores / 60, given.budget or PATIENCE  # a usual share of sub-words
-    if slow and minutes > limit / 2:
-        return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
     try:
-        read_transformer(given.checkpoint)
+        size = _size(read_transformer(given.checkpoint))
     except (BadModel, MissingExtra) as error:
         return str(error)
+    cores = given.threads or os.cpu_count() or 1
+    minutes = words * 4 / 3 / TOKENS / cores / 60 * size / SIZE  # with a usual share of sub-words
+    limit = given.budget or PATIENCE
+    if slow and minutes > limit / 2:
+        return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
     encoder: dict[str, Any] = {"checkpoint": given.checkpoint, **(KEPT if slow else {})}
     training: dict[str, Any] = ON_CPU if slow else {"epochs": min(12, max(3, round(READ / len(train))))}
     if not slow and len(train) >= LONG:
         encoder["segment"], training["batch"] = 256, 128
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
     return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": NAMES}
+
+
+def _size(transformer: Any) -> int:
+    """How many weights each word goes through."""
+    return sum(weights.numel() for weights in transformer.parameters()) - transformer.get_input_embeddings().weight.numel()
