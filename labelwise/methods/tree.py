@@ -52,13 +52,14 @@ class LinearSettings:
     """Same seed, same model."""
     threads: Annotated[int, Range(0, 1024)] = 0
     """Processor cores to use; 0 for all. The model does not depend on it."""
-    features: TfidfSettings = field(default_factory=TfidfSettings)
+    features: TfidfSettings = field(default_factory=lambda: TfidfSettings(ngrams=2))
 
 
 @dataclass(frozen=True)
 class TreeSettings(LinearSettings):
-    """What Parabel and Bonsai have in common."""
+    """What Parabel and Bonsai have in common; features are the paper's."""
 
+    features: TfidfSettings = field(default_factory=TfidfSettings)
     trees: Annotated[int, Range(1, 100)] = 3
     """Trees whose scores are averaged."""
     beam: Annotated[int, Range(1, 1000)] = 10
