@@ -72,10 +72,10 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """All of them; what others need, and what is most wanted, comes first."""
+    """All of them; one seed of each comes before the others."""
     for seed in SEEDS:
+        main = seed == 1
         for corpus in LENGTHS:
-            main = seed == 1
             yield _best(corpus, "gte-small", seed)
             yield _over_words(corpus, "bigru-lwan", seed)
             yield from (_over_words(corpus, f"{kind}-bigru-lwan", seed) for kind in ("dc", "gc"))
@@ -136,11 +136,11 @@ def _network(corpus: str, method: str, name: str, seed: int, settings: list[str]
     return Row(corpus, name, seed, "networks.py", ("--methods", method, *given), checkpoint)
 
 
-def missing(wanted: str) -> list[Row]:
-    """Rows whose description has the pattern and that no line of the results is."""
+def missing(wanted: str, again: bool) -> list[Row]:
+    """Rows whose description has the pattern and that no line of the results is; or all that have it."""
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     known = {(line["corpus"], line["method"], line.get("seed")) for line in lines if line["benchmark"] == "quality"}
-    return [row for row in rows() if re.search(wanted, str(row)) and (row.corpus, row.name, row.seed) not in known]
+    return [row for row in rows() if re.search(wanted, str(row)) and (again or (row.corpus, row.name, row.seed) not in known)]
 
 
 def train(todo: list[Row], given: argparse.Namespace) -> None:
@@ -188,11 +188,12 @@ if __name__ == "__main__":
     parser.add_argument("--transformers", type=int, default=2, help="transformers that are trained side by side")
     parser.add_argument("--mps", type=Path, help="folder of the pipes of an MPS server")
     parser.add_argument("--wait", action="store_true", help="wait for checkpoints that are not there yet")
+    parser.add_argument("--again", action="store_true", help="rows that are there too, as the code has changed since")
     parser.add_argument("--run", action="store_true", help="run them; without it they are listed")
     given = parser.parse_args()
-    todo = missing(given.wanted)
+    todo = missing(given.wanted, given.again)
     if not given.run or given.checkpoints is None or "LABELWISE_DATA" not in os.environ:
-        print("\n".join([*map(str, todo), f"{len(todo)} rows are not there; LABELWISE_DATA, --checkpoints and --run make them"]))
+        print("\n".join([*map(str, todo), f"{len(todo)} rows; LABELWISE_DATA, --checkpoints and --run make them"]))
         sys.exit()
     given.work, given.checkpoints = given.work.resolve(), given.checkpoints.resolve()
     train(todo, given)
