@@ -100,11 +100,11 @@ def ours(examples: Examples, *, recorded: bool) -> float:
     return per_second(trainer._step, bucketed(examples.lengths, BATCH, (1, 0)))
 
 
-def on_gpu(folder: str | None) -> None:
+def on_gpu(folder: str | None, wanted: list[str]) -> None:
     documents = (WARM + STEPS) * BATCH
-    lengths = {"all 512": np.full(documents, LONGEST)}
+    lengths = {"all 512": np.full(documents, LONGEST)} if "512" in wanted else {}
     if folder is not None:
-        for corpus in ("crs", "ctgov"):
+        for corpus in (name for name in wanted if name != "512"):
             words = [len(document.text.split()) for document in labelwise.read_corpus(Path(folder) / corpus).train]
             # As many sub-words as words and a third more, a usual share, since the vocabulary here is random.
             lengths[corpus] = np.minimum((np.resize(words, documents) * 4 / 3 + 2).astype(np.int64), LONGEST)
@@ -189,12 +189,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
     parser.add_argument("--checkpoint", default=os.environ.get("LABELWISE_MINILM"), help="folder of MiniLM, for prediction")
+    parser.add_argument("--lengths", nargs="+", default=["512", "crs", "ctgov"], help="on a GPU: 512, or a corpus's own")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--documents", type=int, default=256)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if torch.cuda.is_available():
-        on_gpu(given.data)
+        on_gpu(given.data, given.lengths)
     elif given.data is None:
         print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
         sys.exit()

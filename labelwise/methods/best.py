@@ -23,13 +23,14 @@ PAIRS = 39_972 * 160 * 5_585 / 62
 TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of MiniLM's size: 2 cores read 7,700 to 9,100
 SIZE = 10_800_000  # of its weights, embeddings not counted
 PATIENCE = 30.0  # minutes that it may take where no budget is given
-LONG = 20_000  # documents from which on batches may be larger, and long ones be cut shorter
+MANY = 20_000  # documents from which on batches may be larger
 READ = 225_000  # documents that a transformer reads in training, all epochs together
+FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
-KEPT = {"kept": True, "segment": 256}
+KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
-NAMES = {"text": ("name",)}  # what else a label says takes long to read, and changes little for all labels together
+SAYS = ("name", "synonyms")  # of a label; the names of its parents change little for all labels together
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
         why.append(f"no transformer: {reader}")
     else:
         members.insert(0, ("read-and-learned", {**common, **reader}))
-        untrained = ", which is not trained itself" if "kept" in reader["encoder"] else ""
+        untrained = ", which is not trained itself" if reader["encoder"]["kept"] else ""
         why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}")
     return Choice(members, "; ".join(why))
 
@@ -104,27 +105,37 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     """Settings for labels that are read and learned, or why there are none."""
     try:
         from labelwise.network.devices import choose_device
-        from labelwise.network.transformer import read_transformer
+        from labelwise.network.transformer import read_transformer, segment_length
     except ModuleNotFoundError as error:
         return f"{error.name} is not installed (pip install 'labelwise[neural]')"
     slow = choose_device(given.device).type == "cpu"
     if slow and not Path(given.checkpoint).is_dir():
         return "there is no GPU, and no folder of one was given that could be used without training it (--set checkpoint=FOLDER)"
     try:
-        size = _size(read_transformer(given.checkpoint))
+        transformer: Any = read_transformer(given.checkpoint)
     except (BadModel, MissingExtra) as error:
         return str(error)
     cores = given.threads or os.cpu_count() or 1
-    minutes = words * 4 / 3 / TOKENS / cores / 60 * size / SIZE  # with a usual share of sub-words
+    minutes = words * 4 / 3 / TOKENS / cores / 60 * _size(transformer) / SIZE  # with a usual share of sub-words
     limit = given.budget or PATIENCE
     if slow and minutes > limit / 2:
         return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
-    encoder: dict[str, Any] = {"checkpoint": given.checkpoint, **(KEPT if slow else {})}
-    training: dict[str, Any] = ON_CPU if slow else {"epochs": min(12, max(3, round(READ / len(train))))}
-    if not slow and len(train) >= LONG:
-        encoder["segment"], training["batch"] = 256, 128
+    most = segment_length(transformer, transformer.config.pad_token_id or 0, 0)
+    encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
-    return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": NAMES}
+    training = ON_CPU if slow else _trained(len(train))
+    labels = {"text": SAYS[:1] if slow else SAYS}
+    return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": labels}
+
+
+def _trained(documents: int) -> dict[str, Any]:
+    """How a transformer is trained on a GPU with so many documents."""
+    epochs = min(12, max(3, round(READ / documents)))
+    return {
+        "epochs": epochs,
+        "batch": 128 if documents >= MANY else 64,
+        "learning_rate": 2e-4 if epochs <= FEW_PASSES else 1e-4,
+    }
 
 
 def _size(transformer: Any) -> int:
