@@ -19,6 +19,7 @@ from labelwise.settings import explain
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gap_figures import figures
+from results_page import results_page
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
@@ -34,7 +35,8 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "results.md": results(),
     }
-    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page()
+    web = {"results.html": results_page(by_row([line for line in latest_results() if line["benchmark"] == "quality"]))}
+    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page() | web
 
 
 def gap_page() -> dict[str, str]:
@@ -223,37 +225,55 @@ def _corpora(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def _quality(lines: list[dict[str, Any]]) -> list[str]:
+    ties = " and ".join(sorted({line["ties"] for line in lines}))
     parts = [
         "## Quality by label group (`labelwise evaluate`, test split)",
-        "RP@k / nDCG@k × 100; a group without documents is left out. Where several seeds were run, the mean, and how far the farthest RP@k",
-        "lies from it. Settings that differ from a method's defaults stand in the last column, `documents/s` is training. Networks on a GPU",
-        "ran many at once, so their seconds are upper bounds. Their word vectors: GloVe 6B, 100-D.",
+        "RP@k / nDCG@k × 100; a group without documents is left out, the highest nDCG@k of a column is bold. Where several seeds were run,",
+        "the mean, and how far the farthest RP@k lies from it. `documents/s` is training. Networks on a GPU ran many at once, so their",
+        f"seconds are upper bounds; their word vectors are GloVe 6B, 100-D. Ties are {ties}. Settings stand under the tables.",
         "",
     ]
+    told = []
     for corpus in dict.fromkeys(line["corpus"] for line in lines):
         own = over_seeds([line for line in lines if line["corpus"] == corpus])
-        groups = list(own[0]["groups"])
+        groups, measure = list(own[0]["groups"]), f"ndcg@{own[0]['k']}"
+        highest = {group: max(line["groups"][group][measure] for line in own) for group in groups}
         rows = []
         for line in own:
-            spread = {group: f" ±{100 * far:.1f}" if line["seeds"] > 1 else "" for group, far in line["farthest"].items()}
-            cells = [_pair(line, group) + spread.get(group, "") for group in groups]
+            cells = []
+            for group in groups:
+                cell = _pair(line, group)
+                cell = f"**{cell}**" if line["groups"][group][measure] == highest[group] else cell
+                cells.append(cell + (f" ±{100 * line['farthest'][group]:.1f}" if line["seeds"] > 1 else ""))
             epochs = f"{line['best_epoch']} of {line['epochs']}" if "epochs" in line else ""
             speed = f"{line['documents_per_second']:,.0f}" if "documents_per_second" in line else ""
-            settings = "; ".join(line.get("settings", []))
-            fit = line.get("fit_seconds", "")
-            rows.append((line["method"], *cells, line["ties"], line["seeds"], fit, epochs, speed, settings))
-        heads = ("method", *groups, "ties", "seeds", "fit, s", "best epoch", "documents/s", "settings")
+            fit = f"{line['fit_seconds']:,.1f}" if "fit_seconds" in line else ""
+            rows.append((line["method"], *cells, line["seeds"], fit, epochs, speed))
+            if line.get("settings"):
+                last = dict(setting.split("=", 1) for setting in line["settings"])
+                told.append((f"{corpus}, {line['method']}", "; ".join(f"{name}={value}" for name, value in last.items())))
+        heads = ("method", *groups, "seeds", "fit, s", "best epoch", "documents/s")
         parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
-    return parts
+    return [*parts, *_folded("Settings that differ from a method's own", table(("row", "settings"), told))]
+
+
+def _folded(title: str, content: str) -> list[str]:
+    """What only some readers want to see."""
+    return [f"<details><summary>{title}</summary>", "", content, "", "</details>", ""]
 
 
 def over_seeds(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each corpus and method: the means over the seeds that were run with the settings of its last line."""
+    """One line for each corpus and method: the means over its seeds."""
+    return [_mean(several) for several in by_row(lines)]
+
+
+def by_row(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The lines of each corpus and method, one for each seed that was run with the settings of its last line."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for line in lines:
         key = line["corpus"], line["method"]
         found[key] = [*(other for other in found.get(key, []) if other.get("settings") == line.get("settings")), line]
-    return sorted((_mean(several) for several in found.values()), key=lambda line: _family(line["method"]))
+    return sorted(found.values(), key=lambda several: _family(several[0]["method"]))
 
 
 def _family(method: str) -> tuple[int, int]:

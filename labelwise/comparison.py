@@ -228,7 +228,8 @@ class Comparison(Rendered):
         named = (f"{mode} ({', '.join(methods)})" if len(modes) > 1 else mode for mode, methods in modes.items())
         yield f"Ties: {'; '.join(named)}."
         if any(isinstance(report, Repeated) for report in self.reports):
-            yield "Means over seeds ± their standard deviation; tests compare each document's mean over seeds."
+            tested = "; tests compare each document's mean over seeds" if self._p_values else ""
+            yield f"Means over seeds ± their standard deviation{tested}."
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:

@@ -191,7 +191,9 @@ def search(
             shared = _best_weights(_joined(pools[:ZERO], axis=1), k, progress, "all") * own
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
-            pool = pools[number]._replace(scores=pools[number].scores[own])
+            # Few development documents have a zero label, and few of these labels: a line learns from rare labels too.
+            pool = _joined(pools[1:], axis=1) if regress and number == ZERO else pools[number]
+            pool = pool._replace(scores=pool.scores[own])
             if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
                 line, weights[number, own] = _fit(pool)
                 spread = np.zeros((2, len(own)))
