@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from record import record_quality, stopwatch
 
 import labelwise
 from labelwise.methods.ensemble import Ensemble
+from labelwise.progress import T
 from labelwise.registry import make_method
 
 
@@ -26,11 +29,12 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader:
             model = make_method(name, settings)
             if work is not None:
                 model.work = work  # type: ignore[attr-defined]
-            model.fit(splits.train, splits.dev)
+            parts = Parts()
+            model.fit(splits.train, splits.dev, progress=parts)
     blend = isinstance(model, Ensemble)
     told = {"seed": settings.get("seed", 1)} if blend else {"seed": None}
     told |= {"budget_minutes": settings["budget"]} if settings.get("budget") else {}
-    told |= {"fit_seconds": fitting["seconds"]}
+    told |= {"fit_seconds": fitting["seconds"], "parts": {name: round(own, 1) for name, own in parts.seconds.items()}}
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic")
     chosen = {"weights": model.weights, "why": model.why} if blend else {}
@@ -41,6 +45,27 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader:
         history = getattr(first, "history", [])
         best = max((look["epoch"] for look in history if look["best"]), default=None)
         record_quality(report, reader, seed=told["seed"], epochs=len(history), best_epoch=best, settings=_settings(first))
+
+
+class Parts:
+    """Progress that shows nothing, but knows how long each part took: from the first sign of it to that of the next."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.name, self.since = "", 0.0
+
+    def __call__(self, items: Iterable[T], task: str, total: int | None = None) -> Iterator[T]:
+        """The items."""
+        self._end()
+        self.name = task
+        yield from items
+        self._end()
+
+    def _end(self) -> None:
+        now = time.perf_counter()
+        if self.name:
+            self.seconds[self.name] = self.seconds.get(self.name, 0.0) + now - self.since
+        self.name, self.since = self.name and "after " + self.name.removeprefix("after "), now
 
 
 def _settings(reader: Any) -> list[str]:
