@@ -21,6 +21,7 @@ from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
+from labelwise.network import training
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
 from labelwise.network.devices import choose_device
@@ -313,6 +314,21 @@ def test_looks_plain_means_and_gradient_norms_go_on_from_a_checkpoint_bit_for_bi
     assert told[0] == told[1]
     for one, other in zip(*(model._fitted.network.parameters() for model in (whole, resumed)), strict=True):
         assert torch.equal(one, other)
+
+
+def test_checkpoints_that_take_long_to_write_are_not_written_after_every_epoch(world, tmp_path, monkeypatch):
+    written = []
+
+    def slow(path, network, optimizer, best, state, *more):
+        written.append(state.epoch)
+        time.sleep(0.5 if path.parent.name == "slow" else 0)
+
+    monkeypatch.setattr(training, "write_checkpoint", slow)
+    for name in ("slow", "quick"):
+        model = method("bigru-lwan", "training.epochs=4", "training.patience=9")
+        model.work = tmp_path / name
+        model.fit(world.train[:40], world.dev[:10])
+    assert written == [1, 4, 1, 2, 3, 4]  # the last one always: what comes next may fail
 
 
 def test_resuming_with_other_settings_or_documents_is_refused_and_the_differences_are_named(world, tmp_path):

@@ -36,6 +36,7 @@ from labelwise.settings import Range
 
 TOKENS = 1 << 16  # of a batch in prediction
 CHECKED = 64  # steps between looks at the loss: each look waits for the GPU
+SPARED = 10.0  # times what a checkpoint takes to write, before an epoch's end has another one written
 Watch = Callable[[dict[str, Any]], None]
 
 
@@ -86,7 +87,7 @@ class TrainingSettings:
     record: bool = True
     """Record a transformer's kernels on a GPU and play them back, which is faster; not where steps are cut into parts."""
     checkpoint_minutes: Annotated[float, Range(0.0, 1e6)] = 10.0
-    """A checkpoint is written this often within an epoch, and after each epoch."""
+    """A checkpoint is written this often within an epoch, and after each epoch that is long beside the writing of one."""
 
 
 class Round(NamedTuple):
@@ -171,13 +172,14 @@ class Trainer:
         torch.manual_seed(self.seed)
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
-        self.norms, self.saved = torch.tensor(self.state.norms, device=self.device), time.monotonic()
+        self.norms, self.saved, self.writing = torch.tensor(self.state.norms, device=self.device), time.monotonic(), 0.0
         if self.settings.record and self.settings.accumulate == 1 and self.device.type == "cuda":
             self.network.token_encoder.record()
         while not self._done():
             self._round()
             self._judge()
-            if self.state.step == 0 or self._due() or self._done():
+            spared = time.monotonic() - self.saved >= SPARED * self.writing
+            if (self.state.step == 0 and spared) or self._due() or self._done():
                 self._save()
         if self.best is not None:
             self.network.load_state_dict(self.best)
@@ -357,9 +359,11 @@ class Trainer:
                 f"weights that are not finite after epoch {self.state.epoch}: lower training.learning_rate or set "
                 "training.precision=float32; the last good checkpoint is kept for --resume"
             )
-        self.state.norms, self.saved = self.norms.tolist(), time.monotonic()
+        self.state.norms, begun = self.norms.tolist(), time.monotonic()
         if self.place is not None:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint, self.mean)
+        self.saved = time.monotonic()
+        self.writing = self.saved - begun
 
 
 def _columns(values: Tensor, wanted: Tensor | None) -> Tensor:
