@@ -1,5 +1,6 @@
 """Means, weights and scales against slow versions."""
 
+import warnings
 from itertools import product
 
 import numpy as np
@@ -75,6 +76,26 @@ def test_a_regression_listens_to_who_knows_and_not_to_who_guesses():
     found = mix.lines[0](pool.scores)
     assert found.mean() == pytest.approx(hits.mean(), rel=0.02)  # probabilities
     assert found[hits].mean() > 5 * found[~hits].mean()
+
+
+@pytest.mark.parametrize("taught", [True, False])
+def test_few_labels_teach_who_is_to_be_trusted_on_zero_labels_if_there_are_any(taught):
+    random = np.random.default_rng(1)
+    hits = random.random((300, 20)) < 0.1
+    knows, guesses = np.clip(0.2 + 0.4 * hits + random.normal(0, 0.1, hits.shape), 0.01, 0.99), random.random(hits.shape)
+
+    def pool(*scores, right=True):
+        columns = np.zeros(hits.shape, dtype=np.int64)
+        return Pool(np.stack(scores).astype(np.float32), hits & right, hits.sum(1) * right, columns)
+
+    few, zero = pool(knows, guesses, knows, right=taught), pool(guesses, knows, knows)
+    able = np.array([[True, True, True], [True, True, True], [True, True, False]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no development document has a few label
+        mix = search([pool(knows, knows, knows), few, zero], np.array([0, 1, 2]), able, {}, 5, silent, regress=True)
+    assert mix.weights[2, 0 if taught else 1] > 0.9
+    assert mix.weights[2, 2] == 0
+    assert mix.lines[2].odds[2] == 0
 
 
 def test_sure_members_make_a_sure_ensemble_whatever_the_rounding():

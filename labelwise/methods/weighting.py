@@ -24,7 +24,7 @@ from labelwise.progress import Progress
 from labelwise.scores import Scores, at
 
 GROUPS = ("frequent", "few", "zero")
-ZERO = 2  # its number among the groups
+FEW, ZERO = 1, 2  # their numbers among the groups
 POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
 BATCH = 1 << 23  # scores asked of a member at once
@@ -191,8 +191,8 @@ def search(
             shared = _best_weights(_joined(pools[:ZERO], axis=1), k, progress, "all") * own
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
-            # Few development documents have a zero label, and few of these labels: a line learns from rare labels too.
-            pool = _joined(pools[1:], axis=1) if regress and number == ZERO else pools[number]
+            # Development documents have few zero labels, perhaps of another kind than those to come: rare ones teach their line.
+            pool = pools[FEW] if regress and number == ZERO and pools[FEW].hits.any() else pools[number]
             pool = pool._replace(scores=pool.scores[own])
             if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
                 line, weights[number, own] = _fit(pool)
@@ -203,7 +203,7 @@ def search(
                 weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
     mix = Mix(weights, [SAME, SAME, SAME], lines)
     blended = [mix.blend(number, pool.scores) for number, pool in enumerate(pools)]
-    for number in (1, ZERO):
+    for number in (FEW, ZERO):
         if pools[number].gold.any():
             scales[number] = _best_scale(pools, blended, scales, number, k)
     return mix._replace(scales=scales)
