@@ -79,17 +79,16 @@ def rows() -> Iterator[Row]:
             yield _best(corpus, "gte-small", seed)
             yield _over_words(corpus, "bigru-lwan", seed)
             yield from (_over_words(corpus, f"{kind}-bigru-lwan", seed) for kind in ("dc", "gc"))
-            yield from (_tuned(corpus, kind, "minilm", seed) for kind in ("lwan", "dc"))
+            yield from (_tuned(corpus, kind, "minilm", seed) for kind in ("lwan", "dc", "dnc"))
             if main or corpus == "eurlex":  # three of these are taken together
                 yield _xml(corpus, seed)
             if main:
                 yield _xml(corpus, seed, tree=True)
                 yield _tuned(corpus, "tree", "minilm", seed)
                 yield _tuned(corpus, "lwan", "scratch", seed)
-            if main and corpus != "crs":
                 yield from (_over_words(corpus, name, seed) for name in ("cnn-lwan", "c-cnn-lwan", "gc-cnn-lwan"))
                 yield from (_over_words(corpus, f"{kind}-bigru-lwan", seed) for kind in ("c", "dn", "dnc", "gnc"))
-                yield from (_tuned(corpus, kind, "minilm", seed) for kind in ("first", "c", "dnc", "gc"))
+                yield from (_tuned(corpus, kind, "minilm", seed) for kind in ("first", "c", "gc"))
                 yield from (_tuned(corpus, kind, "gte-small", seed) for kind in ("lwan", "dc"))
     yield _tuned("ctgov", "hier", "minilm", 1)
 
