@@ -16,7 +16,9 @@ from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
 from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.base import load
+from labelwise.methods.base import ZeroShot, load
+from labelwise.methods.ensemble import Member
+from labelwise.progress import silent
 from labelwise.registry import make_method
 from labelwise.scores import Scores
 
@@ -55,6 +57,26 @@ def test_equal_weights_give_the_plain_mean_of_the_members_that_can_score_a_label
     each = [values(load(folder), world.test) for folder in models.values()]
     expected = np.where(label_groups(world) == 2, each[1], np.mean(each, axis=0))
     assert values(model, world.test) == pytest.approx(expected, abs=1e-6)
+
+
+class Reads(ZeroShot):
+    """Knows what is right, more or less; of labels that it is not told of it knows nothing."""
+
+    def __init__(self, seed: int, labels: LabelSet | None = None) -> None:
+        self.seed, self.ids = seed, labels and set(labels.ids)
+
+    def predict(self, corpus: Corpus) -> Scores:
+        random, right = np.random.default_rng(self.seed), corpus.gold().toarray()
+        known = np.array([self.ids is None or id in self.ids for id in corpus.labels.ids])
+        return Scores(np.clip(0.3 + 0.4 * (right & known) + random.normal(0, 0.1, right.shape), 0.01, 0.99), corpus.labels)
+
+
+def test_who_knows_labels_by_heart_is_not_trusted_on_new_ones(world):
+    members = [Member(Reads(1, world.labels)), Member(Reads(2))]
+    told = label_groups(world), world.train, world.dev, silent
+    mix, _ = ensemble("parabel", "lexical", weights="regression")._weigh(members, *told)
+    assert mix.weights[2] == pytest.approx([0, 1], abs=0.1)  # though the first has the zero labels of dev by heart as well
+    assert mix.weights[1, 0] == pytest.approx(mix.weights[1, 1], abs=0.1)  # of labels with documents both know as much
 
 
 def test_given_weights_are_taken_as_they_are(models, world):

@@ -1,6 +1,5 @@
 """Means, weights and scales against slow versions."""
 
-import warnings
 from itertools import product
 
 import numpy as np
@@ -13,7 +12,7 @@ from labelwise import metrics
 from labelwise.corpus import Corpus, CorpusInfo, Document, gold_matrix
 from labelwise.evaluation import relevance
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Pool, Scale, make_pools, search
+from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Pool, Scale, make_pools, pretend_new, search
 from labelwise.progress import silent
 from labelwise.scores import Scores
 
@@ -79,23 +78,31 @@ def test_a_regression_listens_to_who_knows_and_not_to_who_guesses():
 
 
 @pytest.mark.parametrize("taught", [True, False])
-def test_few_labels_teach_who_is_to_be_trusted_on_zero_labels_if_there_are_any(taught):
+def test_labels_scored_as_new_teach_who_is_to_be_trusted_on_zero_labels(taught):
     random = np.random.default_rng(1)
     hits = random.random((300, 20)) < 0.1
     knows, guesses = np.clip(0.2 + 0.4 * hits + random.normal(0, 0.1, hits.shape), 0.01, 0.99), random.random(hits.shape)
 
-    def pool(*scores, right=True):
-        columns = np.zeros(hits.shape, dtype=np.int64)
-        return Pool(np.stack(scores).astype(np.float32), hits & right, hits.sum(1) * right, columns)
+    def pool(*scores):
+        return Pool(np.stack(scores).astype(np.float32), hits, hits.sum(1), np.zeros(hits.shape, dtype=np.int64))
 
-    few, zero = pool(knows, guesses, knows, right=taught), pool(guesses, knows, knows)
+    seen, zero, as_new = pool(knows, knows, knows), pool(guesses, knows, knows), pool(knows, guesses)
     able = np.array([[True, True, True], [True, True, True], [True, True, False]])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no development document has a few label
-        mix = search([pool(knows, knows, knows), few, zero], np.array([0, 1, 2]), able, {}, 5, silent, regress=True)
+    told = {"regress": True, "as_new": as_new if taught else None}
+    mix = search([seen, seen, zero], np.array([0, 1, 2]), able, {}, 5, silent, **told)
     assert mix.weights[2, 0 if taught else 1] > 0.9
     assert mix.weights[2, 2] == 0
     assert mix.lines[2].odds[2] == 0
+
+
+def test_labels_that_pretend_to_be_new_keep_all_but_their_ids():
+    labels = LabelSet([Label("a", "one"), Label("new a", "two", parents=("a",)), Label("b", "three", parents=("a", "new a"))])
+    corpus = Corpus([Document("1", "x", ("a", "b")), Document("2", "y", ())], labels)
+    found = pretend_new(corpus, np.array([True, False, True]))
+    assert found.labels.ids == ("new new a", "new a", "new new b")
+    assert found.labels[2] == Label("new new b", "three", parents=("new new a", "new a"))
+    assert [document.labels for document in found] == [("new new a", "new new b"), ()]
+    assert (found.gold() != corpus.gold()).nnz == 0
 
 
 def test_sure_members_make_a_sure_ensemble_whatever_the_rounding():

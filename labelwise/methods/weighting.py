@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from math import comb
 from typing import NamedTuple
@@ -17,7 +18,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from labelwise.corpus import Corpus
+from labelwise.corpus import Corpus, relabel
+from labelwise.labels import LabelSet
 from labelwise.methods.base import Method
 from labelwise.metrics import ndcg
 from labelwise.progress import Progress
@@ -163,6 +165,16 @@ def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int
     return [_joined(part, axis=0) for part in parts]
 
 
+def pretend_new(corpus: Corpus, which: np.ndarray) -> Corpus:
+    """The same documents, with some of their labels under ids that nobody has seen, so that they are scored as new ones are."""
+    mark = "new "
+    while any(mark + id in corpus.labels for id in corpus.labels.ids):
+        mark += "new "
+    ids = {id: mark + id if new else id for id, new in zip(corpus.labels.ids, which, strict=True)}
+    labels = (replace(label, id=ids[label.id], parents=tuple(ids[id] for id in label.parents)) for label in corpus.labels)
+    return relabel(corpus, corpus.gold(), LabelSet(labels))
+
+
 def search(
     pools: list[Pool],
     groups: np.ndarray,
@@ -172,10 +184,12 @@ def search(
     progress: Progress,
     *,
     regress: bool = False,
+    as_new: Pool | None = None,
 ) -> Mix:
     """Weights of highest nDCG@k in each group, or lines of highest likelihood, then scales of highest nDCG@k over all labels.
 
-    `able` (groups, members) says who has a say on whom, `given` has the weights of groups that are not searched.
+    `able` (groups, members) says who has a say on whom, `given` has the weights of groups that are not searched. `as_new` is a
+    pool of the members who have a say on zero labels that teaches them their line: development documents may have too few.
     """
     lines: list[Line | None] = [None, None, None]
     weights, scales = np.stack([shares(own) for own in able]), [SAME, SAME, LAST]
@@ -191,9 +205,9 @@ def search(
             shared = _best_weights(_joined(pools[:ZERO], axis=1), k, progress, "all") * own
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
-            # Development documents have few zero labels, perhaps of another kind than those to come: rare ones teach their line.
-            pool = pools[FEW] if regress and number == ZERO and pools[FEW].hits.any() else pools[number]
-            pool = pool._replace(scores=pool.scores[own])
+            pool = pools[number]._replace(scores=pools[number].scores[own])
+            if number == ZERO and as_new is not None and as_new.hits.any():
+                pool = as_new
             if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
                 line, weights[number, own] = _fit(pool)
                 spread = np.zeros((2, len(own)))
