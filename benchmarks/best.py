@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -57,7 +58,7 @@ class Parts:
     def __call__(self, items: Iterable[T], task: str, total: int | None = None) -> Iterator[T]:
         """The items."""
         self._end()
-        self.name = task
+        self.name = re.sub("epoch .*", "epochs", task)
         yield from items
         self._end()
 
