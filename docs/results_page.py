@@ -17,7 +17,7 @@ ZONES = {  # what the names of their rows have
     "networks over word vectors": ("lwan", "attention-xml"),
     "classifiers and trees": ("parabel", "bonsai", "neighbours", "linear"),
 }
-LEARNED = "nothing learned from documents, or their labels alone"
+OTHERS = "nothing learned from documents, or their labels alone"
 
 
 def results_page(rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
@@ -59,4 +59,4 @@ def _report(line: Mapping[str, Any]) -> Report:
 
 
 def _zone(method: str) -> str:
-    return next((title for title, parts in ZONES.items() if any(part in method for part in parts)), LEARNED)
+    return next((title for title, parts in ZONES.items() if any(part in method for part in parts)), OTHERS)

@@ -30,7 +30,7 @@ ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
-SAYS = ("name", "synonyms")  # of a label; the names of its parents change little for all labels together
+SAYS = ("name", "synonyms")  # of a label; only the name where the transformer is kept: synonyms gave nothing there
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,7 @@ from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
-from labelwise.methods.weighting import (
-    FEW,
-    GROUPS,
-    LAST,
-    SAME,
-    ZERO,
-    Line,
-    Mix,
-    Scale,
-    make_pools,
-    pretend_new,
-    search,
-    shares,
-    warn,
-)
+from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, pool_as_new, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
 from labelwise.registry import methods
@@ -47,9 +33,6 @@ from labelwise.storage import CHECKSUMS, read_json
 
 if TYPE_CHECKING:
     from labelwise.methods.reranking import Ranker  # it imports numba, which not every ensemble needs
-
-
-PRETENDED = 2000  # development documents, the last ones, whose few labels are scored as if they were new
 
 
 @dataclass(frozen=True)
@@ -246,8 +229,7 @@ class Ensemble(ZeroShot):
             pools, as_new = make_pools(models, groups, checked, k, progress), None
             if regress and able[ZERO].sum() > 1 and pools[ZERO].gold.any() and ZERO not in given:
                 knowing = [model for model, own in zip(models, able[ZERO], strict=True) if own]
-                some = pretend_new(checked[-PRETENDED:], groups == FEW)
-                as_new = make_pools(knowing, groups, some, k, progress)[FEW]
+                as_new = pool_as_new(knowing, groups, checked, k, progress)
             mix = search(pools, groups, able, given, k, progress, regress=regress, as_new=as_new)
             if not self.settings.rerank:
                 return mix, None

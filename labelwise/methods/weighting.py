@@ -30,6 +30,7 @@ FEW, ZERO = 1, 2  # their numbers among the groups
 POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
 BATCH = 1 << 23  # scores asked of a member at once
+PRETENDED = 2000  # development documents, the last ones, whose few labels are scored as if they were new
 LEAST = np.float32(1e-6)  # score that a regression sees in the place of smaller ones, 0 among them
 
 
@@ -163,6 +164,11 @@ def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int
         for number, part in enumerate(parts):
             part.append(_pool(several, batch.gold(), groups == number, DEPTH * k))
     return [_joined(part, axis=0) for part in parts]
+
+
+def pool_as_new(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> Pool:
+    """The pool of few labels as models score them that take them for new: what zero labels to come will be like."""
+    return make_pools(models, groups, pretend_new(dev[-PRETENDED:], groups == FEW), k, progress)[FEW]
 
 
 def pretend_new(corpus: Corpus, which: np.ndarray) -> Corpus:
