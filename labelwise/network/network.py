@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from labelwise.network.decoders import Decoder
 from labelwise.network.label_encoders import LabelEncoder, LabelVectors
+from labelwise.network.read_labels import ReadLabels
 from labelwise.network.reading import Attention, LabelAttention
 from labelwise.network.token_encoders import TokenEncoder, Tokens
 from labelwise.network.transformer import TransformerEncoder
@@ -34,7 +35,13 @@ class LabelNetwork(nn.Module):
 
     def loss(self, tokens: Tokens, targets: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted."""
-        states, vectors = self.states(tokens), self.label_encoder(candidates)
+        labels = self.label_encoder
+        if isinstance(labels, ReadLabels) and not labels.fixed:
+            texts = labels.texts_of(candidates)
+            states, said = self.token_encoder.both(tokens, texts.numbers, texts.lengths)
+            states, vectors = functional.normalize(states, dim=-1), labels.vectors(texts, said)
+        else:
+            states, vectors = self.states(tokens), labels(candidates)
         return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets)
 
     def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:

@@ -10,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from labelwise.network.transfer import send
 
 ROW = 128  # tokens: short enough that attention within a row costs little
+ROWS = 16  # their number is a multiple of it where they are recorded
 
 
 class Packed(NamedTuple):
@@ -26,9 +28,20 @@ class Packed(NamedTuple):
     slots: Tensor  # (texts,), where each text's mean stands among (rows × most texts of a row)
 
     def means(self, states: Tensor) -> Tensor:
-        """(texts, width), the mean of the states of each text."""
-        found = torch.bmm(self.parts, states.float())
+        """(texts, width), the mean of the states of each text; rows beyond these are left out."""
+        found = torch.bmm(self.parts, states[: len(self.parts)].float())
         return found.flatten(0, 1)[self.slots]
+
+    def rounded(self, padding: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers, mask and places with rows of padding, so that few numbers of rows occur."""
+        more = -len(self.numbers) % ROWS
+        wider = (
+            (self.numbers, (0, 0, 0, more), padding),
+            (self.mask, (0, 0, 0, 0, 0, 0, 0, more), True),
+            (self.places, (0, 0, 0, more), 0),
+        )
+        numbers, mask, places = (pad(given, rows, value=value) for given, rows, value in wider)
+        return numbers, mask, places
 
 
 def pack(numbers: Tensor, lengths: Tensor, padding: int) -> Packed:

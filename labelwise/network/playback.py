@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,43 +61,59 @@ class Rounded(nn.Module):
 
     def forward(self, numbers: Tensor, mask: Tensor | None = None, places: Tensor | None = None) -> Tensor:
         """(batch, length, width), the last states."""
-        weights = {name: weight.to(torch.bfloat16) for name, weight in self.model.named_parameters()}
+        return self.states(self.weights(), numbers, mask, places)
+
+    def weights(self) -> dict[str, Tensor]:
+        """All of them, rounded."""
+        return {name: weight.to(torch.bfloat16) for name, weight in self.model.named_parameters()}
+
+    def states(self, weights: dict[str, Tensor], numbers: Tensor, mask: Tensor | None, places: Tensor | None = None) -> Tensor:
+        """(batch, length, width), the last states with these weights."""
         with torch.autocast(numbers.device.type, enabled=False), attention_kernels(numbers.shape[1], mask is not None):
             told = {"input_ids": numbers, "attention_mask": mask, **placed(places)}
-            return functional_call(self.model, weights, kwargs=told).last_hidden_state
+            found: Tensor = functional_call(self.model, weights, kwargs=told).last_hidden_state
+            return found
+
+
+class Together(Rounded):
+    """The same for rows of documents and rows of label texts, one after the other with the same weights."""
+
+    def forward(self, numbers: Tensor, mask: Tensor, texts: Tensor, sees: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The last states of both."""
+        weights = self.weights()
+        return self.states(weights, numbers, mask), self.states(weights, texts, sees, places)
 
 
 class Recordings:
     """Recorded forward and backward passes of a transformer in training, by shape.
 
-    They share their memory: a pass must be over, its gradients used up, before the next begins. Rows without padding have a mask
-    too: without one, some versions of the library make their own while a recording runs, and one that no fast kernel takes.
+    They share their memory: a pass must be over, its gradients used up, before the next begins. That is why documents and label
+    texts, where these are read too, go through one recording together. Rows without padding have a mask too: without one, some
+    versions of the library make their own while a recording runs, and one that no fast kernel takes.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.seen = model, Counter[torch.Size]()
-        self.recorded: dict[torch.Size, nn.Module] = {}
+        self.model, self.seen = model, Counter[tuple[torch.Size, ...]]()
+        self.recorded: dict[tuple[torch.Size, ...], nn.Module] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
-        """What `Rounded` gives for them."""
-        assert mask is not None
-        shape = numbers.shape
-        if shape not in self.recorded:
-            self.seen[shape] += 1
-            if self.seen[shape] < USUAL or len(self.recorded) == MOST:
-                found: Tensor = Rounded(self.model)(numbers, mask)
-                return found
-            self.recorded[shape] = self._record(numbers, mask)
-        played: Tensor = self.recorded[shape](numbers, mask)
-        return played
+    def __call__(self, *rows: Any) -> Any:
+        """What `Rounded` gives for numbers and their mask, or `Together` for those of texts as well."""
+        shapes = tuple(given.shape for given in rows)
+        played = self.recorded.get(shapes)
+        if played is None:
+            self.seen[shapes] += 1
+            played = (Rounded if len(rows) == 2 else Together)(self.model)
+            if self.seen[shapes] >= USUAL and len(self.recorded) < MOST:
+                played = self.recorded[shapes] = self._record(played, rows)
+        return played(*rows)
 
-    def _record(self, numbers: Tensor, mask: Tensor) -> nn.Module:
+    def _record(self, what: nn.Module, rows: tuple[Tensor, ...]) -> nn.Module:
         """Recording draws random numbers; the next step's are the same as without it."""
         state = torch.cuda.get_rng_state()
         with torch.autocast("cuda", enabled=False):
             made: nn.Module = torch.cuda.make_graphed_callables(  # type: ignore[assignment]
-                Rounded(self.model), (numbers.clone(), mask.clone()), allow_unused_input=True, pool=self.pool
+                what, tuple(given.clone() for given in rows), allow_unused_input=True, pool=self.pool
             )
         torch.cuda.set_rng_state(state)
         return made

@@ -41,6 +41,11 @@ class Texts(NamedTuple):
         return Texts(self.numbers[there], self.residuals[there], self.lengths[places.cpu()])
 
 
+def unit(said: Tensor) -> Tensor:
+    """The same of length 1."""
+    return functional.normalize(said.float(), dim=-1)
+
+
 class ReadLabels(LabelEncoder):
     """Query and output are maps of what a label's text says, the identity at first, plus a residual, nothing at first.
 
@@ -98,10 +103,18 @@ class ReadLabels(LabelEncoder):
 
     def forward(self, candidates: Tensor | None = None) -> LabelVectors:
         """Vectors of length about 1, scaled, and one bias for all plus each label's own."""
+        texts = self.texts_of(candidates)
+        return self.vectors(texts, self._said(texts, candidates))
+
+    def texts_of(self, candidates: Tensor | None) -> Texts:
+        """What some labels say, or all."""
         if self.texts is None:
             raise RuntimeError("describe(texts) comes before the first use")
-        texts = self.texts if candidates is None else self.texts.at(candidates)
-        said, known = self._said(texts, candidates), texts.residuals >= 0
+        return self.texts if candidates is None else self.texts.at(candidates)
+
+    def vectors(self, texts: Texts, said: Tensor) -> LabelVectors:
+        """Those of labels whose texts were read as `said`, of any length."""
+        said, known = unit(said), texts.residuals >= 0
         if self.training and self.dropout:
             known = known & (torch.rand(len(known), device=known.device) >= self.dropout)
         rows = texts.residuals.clamp(min=0)
@@ -117,7 +130,7 @@ class ReadLabels(LabelEncoder):
         assert self.texts is not None
         own = self.texts.at(torch.tensor([label]))
         with torch.no_grad():
-            read = float(self.scale.exp() * (self.to_output(self._read(own))[0] @ summary))
+            read = float(self.scale.exp() * (self.to_output(unit(self._read(own)))[0] @ summary))
             row, known = int(own.residuals[0].clamp(min=0)), bool(own.residuals[0] >= 0)
             learned = float(self.scale.exp() * (self.output[row] @ summary) + self.bias[row]) if known else 0.0
         return {"its text": read, "what training added": learned, "what all labels share": float(self.shift.detach())}
@@ -133,10 +146,10 @@ class ReadLabels(LabelEncoder):
         return self.kept if candidates is None else self.kept[send(candidates, self.kept.device)]
 
     def _read(self, texts: Texts) -> Tensor:
-        """(labels, said) of length 1."""
+        """(labels, said), of any length."""
         if torch.is_grad_enabled():
             said = self.say(texts.numbers, texts.lengths)
         else:
             parts = zip(torch.split(texts.numbers, AT_ONCE), torch.split(texts.lengths, AT_ONCE), strict=True)
             said = torch.cat([self.say(*part) for part in parts])
-        return functional.normalize(said.float(), dim=-1)
+        return said

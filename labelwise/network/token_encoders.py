@@ -50,6 +50,10 @@ class TokenEncoder(nn.Module, ABC):
     def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
         """(texts, said), what short texts say, each as a whole; lengths are on the host."""
 
+    def both(self, tokens: Tokens, numbers: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """States of a batch, and what short texts say."""
+        return self(tokens), self.say(numbers, lengths)
+
     def levels(self) -> list[nn.Module]:
         """Parts by depth, lowest first, for step sizes of their own."""
         return [self]

@@ -28,6 +28,8 @@ from labelwise.network.transfer import send
 PLAIN = ("bert", "electra", "roberta", "xlm-roberta")
 COUNTED = ("bert", "electra")  # families that count places from 0, so that they can be told
 
+Run = Callable[[Tensor, Tensor | None], Tensor]  # what to do with rows of numbers or vectors, and their mask
+
 
 class TransformerEncoder(TokenEncoder):
     """The last states of a transformer, for every token of every segment (SPEC 1.3 to 1.5).
@@ -64,24 +66,39 @@ class TransformerEncoder(TokenEncoder):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) states."""
-        return self._in_segments(tokens)
+        return self._in_segments(tokens, self._recorded(tokens.numbers) or self._launch)
+
+    def both(self, tokens: Tokens, numbers: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """States of documents and what short texts say, in one recording where training is recorded."""
+        recordings = self._recorded(tokens.numbers)
+        if recordings is None or not self.packs:
+            return super().both(tokens, numbers, lengths)
+        packed, said = pack(numbers, lengths, self.padding), list[Tensor]()
+
+        def play(told: Tensor, mask: Tensor | None) -> Tensor:
+            found: Tensor
+            found, texts = recordings(told, mask, *packed.rounded(self.padding))
+            said.append(texts)
+            return found
+
+        states = self._in_segments(tokens, play)
+        return states, packed.means(said[0])
 
     def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
         """(texts, width), the mean of the states of each short text; lengths are on the host."""
-        # Launched one by one: a recording would need memory of its own until the backward pass is over.
         if self.packs:
             packed = pack(numbers, lengths, self.padding)
-            return packed.means(self._states(packed.numbers, packed.mask, None, packed.places))
+            return packed.means(self._launch(packed.numbers, packed.mask, packed.places))
         real = mask_of(lengths, numbers)
         mask = real[:, None, None] if self.plain else real.long()
-        return mean_of(self._states(numbers.masked_fill(~real, self.padding), mask, None), lengths)
+        return mean_of(self._launch(numbers.masked_fill(~real, self.padding), mask), lengths)
 
     def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
         """A number that is made from the states of one document, and each token's part: the slope by its vector × the vector."""
         with torch.no_grad():
             vectors = self.model.get_input_embeddings()(tokens.numbers)  # type: ignore[operator]
         vectors.requires_grad_()
-        found = judge(self._in_segments(tokens, vectors))
+        found = judge(self._in_segments(tokens, self._launch, vectors))
         (slopes,) = torch.autograd.grad(found, vectors)
         return float(found.detach()), (slopes * vectors).sum(-1)[0].tolist()
 
@@ -98,13 +115,21 @@ class TransformerEncoder(TokenEncoder):
         if self.plain and not self.recompute:
             self.recordings = Recordings(self.model)
 
-    def _in_segments(self, tokens: Tokens, vectors: Tensor | None = None) -> Tensor:
+    def _recorded(self, told: Tensor) -> Recordings | None:
+        """What plays these, where they are not launched one by one."""
+        return self.recordings if self.training and self._rounds(told) else None
+
+    def _rounds(self, told: Tensor) -> bool:
+        """Whether weights are rounded; what is computed again would find those that are not."""
+        return torch.is_autocast_enabled("cuda") and told.is_cuda and not told.is_floating_point() and not self.recompute
+
+    def _in_segments(self, tokens: Tokens, run: Run, vectors: Tensor | None = None) -> Tensor:
         """Each segment is a row of its own; rows without a token are left out."""
         if self.sections:
-            return self._in_sections(tokens, vectors)
+            return self._in_sections(tokens, run, vectors)
         batch, length = tokens.numbers.shape
         if length <= self.segment:
-            return self._encode(tokens.numbers, tokens.lengths, vectors)
+            return self._encode(tokens.numbers, tokens.lengths, run, vectors)
         missing = -length % self.segment
         numbers = pad(tokens.numbers, (0, missing)).view(-1, self.segment)
         lengths = (tokens.lengths[:, None] - torch.arange(0, length, self.segment)).clamp(0, self.segment).flatten()
@@ -112,11 +137,11 @@ class TransformerEncoder(TokenEncoder):
         places = send(real, numbers.device)
         if vectors is not None:
             vectors = pad(vectors, (0, 0, 0, missing)).view(-1, self.segment, vectors.shape[-1])[places]
-        found = self._encode(numbers[places], lengths[real], vectors)
+        found = self._encode(numbers[places], lengths[real], run, vectors)
         states = found.new_zeros(len(lengths), self.segment, self.width).index_copy(0, places, found)
         return states.view(batch, -1, self.width)[:, :length]
 
-    def _in_sections(self, tokens: Tokens, vectors: Tensor | None) -> Tensor:
+    def _in_sections(self, tokens: Tokens, run: Run, vectors: Tensor | None) -> Tensor:
         """The same for segments of any length: one begins wherever the number stands that documents begin with."""
         real = mask_of(tokens.lengths, tokens.numbers)
         flat = tokens.numbers[real]  # (tokens,), of all sections of all documents
@@ -128,14 +153,14 @@ class TransformerEncoder(TokenEncoder):
         if vectors is not None:
             there, vectors = vectors[real], vectors.new_zeros(*numbers.shape, vectors.shape[-1])
             vectors[inside] = there
-        found = self._encode(numbers, lengths, vectors)
+        found = self._encode(numbers, lengths, run, vectors)
         if self.firsts:
             found = found[:, :1].expand_as(found)
         states = found.new_zeros(*real.shape, self.width)
         states[real] = found[inside]
         return states
 
-    def _encode(self, numbers: Tensor, lengths: Tensor, vectors: Tensor | None) -> Tensor:
+    def _encode(self, numbers: Tensor, lengths: Tensor, run: Run, vectors: Tensor | None) -> Tensor:
         """States of rows that fit the transformer; channels are dropped per segment, states of padding are zero."""
         longest = numbers.shape[1]
         if vectors is None and numbers.is_cuda:
@@ -143,21 +168,16 @@ class TransformerEncoder(TokenEncoder):
         real = mask_of(lengths, numbers)
         told = numbers.masked_fill(~real, self.padding) if vectors is None else vectors
         full = bool((lengths == numbers.shape[1]).all())  # without a mask there are faster kernels
-        played = self.recordings is not None and self.training
-        mask = None if full and not played else real[:, None, None] if self.plain else real.long()
-        states = spatial_dropout(self._states(told, mask, self.recordings), self.dropout, self.training)
+        mask = None if full and run == self._launch else real[:, None, None] if self.plain else real.long()
+        states = spatial_dropout(run(told, mask), self.dropout, self.training)
         return (states if full else states * real[..., None])[:, :longest]
 
-    def _states(self, told: Tensor, mask: Tensor | None, recordings: Recordings | None, places: Tensor | None = None) -> Tensor:
+    def _launch(self, told: Tensor, mask: Tensor | None, places: Tensor | None = None) -> Tensor:
         """What the transformer makes of numbers or vectors; `places` of tokens if they are not one after the other."""
-        numbers = not told.is_floating_point()
-        # What is computed again would find the weights that are not rounded.
-        if torch.is_autocast_enabled("cuda") and told.is_cuda and numbers and not self.recompute:
-            if recordings is not None and self.training:
-                return recordings(told, mask)
+        if self._rounds(told):
             return Rounded(self.model)(told, mask, places)
         with attention_kernels(told.shape[1], mask is not None):
-            what = {"input_ids" if numbers else "inputs_embeds": told}
+            what = {"inputs_embeds" if told.is_floating_point() else "input_ids": told}
             found: Tensor = self.model(**what, attention_mask=mask, **placed(places)).last_hidden_state
         return found
 
