@@ -6,7 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labelwise.network.packing import ROW, pack
+from labelwise.network.packing import ROW, ROWS, pack
+from labelwise.network.playback import Together
+from labelwise.network.token_encoders import Tokens
 from labelwise.network.transformer import TransformerEncoder, read_transformer
 
 
@@ -58,3 +60,28 @@ def test_gradients_are_those_of_texts_in_rows_of_their_own(encoder):
     (padded,) = torch.autograd.grad(encoder.say(numbers, lengths).pow(2).sum(), weight)
     encoder.packs = True
     torch.testing.assert_close(packed, padded, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_that_fill_up_a_recording_change_nothing(encoder):
+    lengths = torch.tensor([4, 9, 2, 17] * 20)
+    numbers = texts(lengths.tolist())
+    packed = pack(numbers, lengths, 0)
+    rows, mask, places = packed.rounded(0)
+    assert len(rows) % ROWS == 0
+    assert len(rows) > len(packed.numbers)
+    with torch.no_grad():
+        states = encoder.model(input_ids=rows, attention_mask=mask, position_ids=places).last_hidden_state
+        torch.testing.assert_close(packed.means(states), encoder.say(numbers, lengths))
+
+
+@pytest.mark.parametrize("segment", [32, 8])
+def test_documents_and_texts_in_one_pass_are_what_they_are_alone(encoder, monkeypatch, segment):
+    lengths, short = torch.tensor([20, 7, 1]), torch.tensor([4, 9, 2, 17])
+    tokens, numbers = Tokens(texts(lengths.tolist()), lengths), texts(short.tolist())
+    monkeypatch.setattr(encoder, "segment", segment)
+    with torch.no_grad():
+        states, said = encoder(tokens), encoder.say(numbers, short)
+        monkeypatch.setattr(encoder, "_recorded", lambda _: Together(encoder.model))  # what a GPU records
+        together = encoder.both(tokens, numbers, short)
+    torch.testing.assert_close(together[0].float(), states, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(together[1].float(), said, rtol=0.05, atol=0.05)

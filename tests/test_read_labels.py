@@ -15,6 +15,7 @@ from labelwise.methods.base import load
 from labelwise.methods.readers import SubwordReader, label_text
 from labelwise.network import first_fit
 from labelwise.network.read_labels import SCALE, SHIFT, ReadLabels, Texts
+from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import Trainer
 from labelwise.registry import make_method
 from labelwise.settings import override
@@ -75,9 +76,9 @@ def said(numbers: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return numbers.float()[:, :4]
 
 
-def encoder(dropout: float = 0.0) -> ReadLabels:
+def encoder() -> ReadLabels:
     torch.manual_seed(1)
-    made = ReadLabels(5, 4, 4, said, dropout=dropout)
+    made = ReadLabels(5, 4, 4, said)
     for table in (made.query, made.output, made.bias):
         torch.nn.init.normal_(table)
     made.describe(Texts(torch.randint(1, 9, (6, 4)), torch.tensor([4, 3, 2, 1, 0, -1]), torch.full((6,), 4)))
@@ -101,14 +102,29 @@ def test_some_labels_have_the_vectors_that_they_have_among_all():
         torch.testing.assert_close(some, every[places])
 
 
-def test_residuals_are_dropped_in_training_only_and_as_a_whole():
-    made = encoder(dropout=0.5)
-    bare = torch.nn.functional.normalize(made.texts.numbers.float(), dim=-1)
-    dropped = torch.stack([(made().query - bare).abs().sum(-1) == 0 for _ in range(200)]).float().mean(0)
-    assert dropped[5] == 1
-    assert ((dropped[:5] > 0.35) & (dropped[:5] < 0.65)).all()
-    made.eval()
-    assert ((made().query - bare).abs().sum(-1)[:5] > 0).all()
+def test_without_what_is_learned_labels_are_as_new_ones():
+    made = encoder()
+    texts = made.texts_of(None)
+    new = Texts(texts.numbers, torch.full((6,), -1), texts.lengths)
+    for bare, as_new in zip(made.vectors(texts, made.read(texts), learned=False), made.vectors(new, made.read(new)), strict=True):
+        torch.testing.assert_close(bare, as_new)
+
+
+def test_the_loss_is_a_mean_of_that_of_labels_as_they_are_and_as_new_ones(folder, splits):
+    network = fitted(folder, splits, "training.learning_rate=0.01")._fitted.network
+    labels, seen = network.label_encoder, int((splits.train.gold().sum(0) > 0).nonzero()[0][0])
+    tokens = Tokens(torch.randint(5, 20, (3, 7)), torch.tensor([7, 4, 2]))
+    targets = torch.randint(0, 2, (3, len(splits.labels))).float()
+
+    def loss(share: float) -> torch.Tensor:
+        labels.text_only = share
+        return network.loss(tokens, targets)
+
+    torch.testing.assert_close(loss(0.25), 0.75 * loss(0.0) + 0.25 * loss(1.0))
+    assert not torch.isclose(loss(0.0), loss(1.0))
+    slopes = {share: torch.autograd.grad(loss(share), labels.output)[0][seen].abs().sum() for share in (1.0, 0.5)}
+    assert slopes[1.0] == 0
+    assert slopes[0.5] > 0
 
 
 def test_labels_that_training_never_saw_keep_no_residual_and_others_get_one(folder, splits):

@@ -122,7 +122,7 @@ class LabelSettings:
     sharpness: Annotated[float, Range(0.0, 100.0)] = 0.0
     """How sharply a label that is read looks at the words it is like, at first; 0 finds what fits the training documents best."""
     text_only: Annotated[float, Range(0.0, 1.0)] = 0.0
-    """Share of labels that go by their text alone in a step of training, so that new labels are scored well too."""
+    """Share that scores by a label's text alone have in the loss, so that new labels are scored well too."""
     nodes: NodeSettings = field(default_factory=NodeSettings)
 
 
@@ -262,7 +262,7 @@ def build(
             tokens.width,
             tokens.said,
             tokens.say,
-            dropout=settings.labels.text_only,
+            text_only=settings.labels.text_only,
             fixed=given.kept,
         )
     else:

@@ -36,13 +36,19 @@ class LabelNetwork(nn.Module):
     def loss(self, tokens: Tokens, targets: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted."""
         labels = self.label_encoder
-        if isinstance(labels, ReadLabels) and not labels.fixed:
-            texts = labels.texts_of(candidates)
-            states, said = self.token_encoder.both(tokens, texts.numbers, texts.lengths)
-            states, vectors = functional.normalize(states, dim=-1), labels.vectors(texts, said)
+        if not isinstance(labels, ReadLabels):
+            return self.decoder.loss(self.attention, self.states(tokens), labels(candidates), tokens.lengths, targets)
+        texts = labels.texts_of(candidates)
+        if labels.fixed:
+            states, said = self.token_encoder(tokens), labels.read(texts, candidates)
         else:
-            states, vectors = self.states(tokens), labels(candidates)
-        return self.decoder.loss(self.attention, states, vectors, tokens.lengths, targets)
+            states, said = self.token_encoder.both(tokens, texts.numbers, texts.lengths)
+        states = functional.normalize(states, dim=-1)
+        loss = self.decoder.loss(self.attention, states, labels.vectors(texts, said), tokens.lengths, targets)
+        if not labels.text_only:
+            return loss
+        alone = self.decoder.loss(self.attention, states, labels.vectors(texts, said, learned=False), tokens.lengths, targets)
+        return loss.lerp(alone, labels.text_only)
 
     def contributions(self, tokens: Tokens, label: int, labels: LabelVectors) -> Contributions:
         """What each token of one document adds to a label's logit: its attention × what the label makes of its state.

@@ -49,7 +49,8 @@ def unit(said: Tensor) -> Tensor:
 class ReadLabels(LabelEncoder):
     """Query and output are maps of what a label's text says, the identity at first, plus a residual, nothing at first.
 
-    Residuals that are dropped at random in training keep the scores by text alone honest.
+    Residuals learn faster than the encoder, and would leave it little to learn that new labels could gain by. So scores by text
+    alone have a loss of their own, and a share in that of the whole.
     """
 
     unit = True
@@ -61,12 +62,12 @@ class ReadLabels(LabelEncoder):
         said: int,
         say: Say,
         *,
-        dropout: float = 0.0,
+        text_only: float = 0.0,
         fixed: bool = False,
     ) -> None:
         super().__init__()
         self.width = self.output_width = width
-        self.say, self.dropout, self.fixed, self.texts, self.kept = say, dropout, fixed, None, None
+        self.say, self.text_only, self.fixed, self.texts, self.kept = say, text_only, fixed, None, None
         self.to_query, self.to_output = (nn.Linear(said, width, bias=False) for _ in range(2))
         for layer in (self.to_query, self.to_output):
             nn.init.eye_(layer.weight)
@@ -104,7 +105,7 @@ class ReadLabels(LabelEncoder):
     def forward(self, candidates: Tensor | None = None) -> LabelVectors:
         """Vectors of length about 1, scaled, and one bias for all plus each label's own."""
         texts = self.texts_of(candidates)
-        return self.vectors(texts, self._said(texts, candidates))
+        return self.vectors(texts, self.read(texts, candidates))
 
     def texts_of(self, candidates: Tensor | None) -> Texts:
         """What some labels say, or all."""
@@ -112,11 +113,9 @@ class ReadLabels(LabelEncoder):
             raise RuntimeError("describe(texts) comes before the first use")
         return self.texts if candidates is None else self.texts.at(candidates)
 
-    def vectors(self, texts: Texts, said: Tensor) -> LabelVectors:
-        """Those of labels whose texts were read as `said`, of any length."""
-        said, known = unit(said), texts.residuals >= 0
-        if self.training and self.dropout:
-            known = known & (torch.rand(len(known), device=known.device) >= self.dropout)
+    def vectors(self, texts: Texts, said: Tensor, *, learned: bool = True) -> LabelVectors:
+        """Those of labels whose texts were read as `said`, of any length; or what they would be for new labels."""
+        said, known = unit(said), (texts.residuals >= 0) & learned
         rows = texts.residuals.clamp(min=0)
         query, output = (known[:, None] * table[rows] for table in (self.query, self.output))
         return LabelVectors(
@@ -135,8 +134,8 @@ class ReadLabels(LabelEncoder):
             learned = float(self.scale.exp() * (self.output[row] @ summary) + self.bias[row]) if known else 0.0
         return {"its text": read, "what training added": learned, "what all labels share": float(self.shift.detach())}
 
-    def _said(self, texts: Texts, candidates: Tensor | None) -> Tensor:
-        """What these labels say, read only once where the encoder does not learn."""
+    def read(self, texts: Texts, candidates: Tensor | None = None) -> Tensor:
+        """(labels, said), what the candidates' texts say, read only once where the encoder does not learn."""
         if not self.fixed:
             return self._read(texts)
         if self.kept is None:
