@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import ZeroShot, load
 from labelwise.methods.ensemble import Member
+from labelwise.methods.prior import Prior
+from labelwise.methods.tree import Parabel
 from labelwise.progress import silent
 from labelwise.registry import make_method
 from labelwise.scores import Scores
@@ -338,3 +341,33 @@ def test_nobody_to_explain_is_an_error(models, world):
     model = ensemble(models["prior"], weights="equal").fit(world.train)
     with pytest.raises(LabelwiseError, match="no member that scores label .* can explain it"):
         model.explain(world.test[0], world.labels[0])
+
+
+def test_members_are_trained_beside_one_that_works_elsewhere(world, monkeypatch):
+    before = ensemble("parabel", "prior").fit(world.train, world.dev)
+    where: dict[str, bool] = {}
+    for own in (Prior, Parabel):
+        monkeypatch.setattr(own, "fit", _told(own.fit, where))
+    monkeypatch.setattr(Prior, "elsewhere", lambda self: True, raising=False)
+    beside = ensemble("parabel", "prior").fit(world.train, world.dev)
+    assert where == {"prior": True, "parabel": False}
+    assert beside.weights == before.weights
+    np.testing.assert_array_equal(values(beside, world.test), values(before, world.test))
+
+
+def _told(fit, where: dict[str, bool]):
+    def told(self, *given, **named):
+        where[self.name] = threading.current_thread() is threading.main_thread()
+        return fit(self, *given, **named)
+
+    return told
+
+
+def test_what_goes_wrong_beside_is_not_lost(world, monkeypatch):
+    def fails(self, *given, **named):
+        raise LabelwiseError("no room for trees")
+
+    monkeypatch.setattr(Prior, "elsewhere", lambda self: True, raising=False)
+    monkeypatch.setattr(Parabel, "fit", fails)
+    with pytest.raises(LabelwiseError, match="no room for trees"):
+        ensemble("parabel", "prior").fit(world.train, world.dev)

@@ -71,6 +71,14 @@ class Watched(Protocol):
     watch: Callable[[dict[str, Any]], None] | None
 
 
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A method that may work on another device, so that the processor is free meanwhile."""
+
+    def elsewhere(self) -> bool:
+        """Whether it does on this machine."""
+
+
 class Decides:
     """A method that decides for itself how to go about a corpus."""
 

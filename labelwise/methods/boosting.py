@@ -6,6 +6,8 @@ cannot follow noise far. numba is imported with this module.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -44,18 +46,20 @@ def boost(
         np.full((trees, QUESTIONS), np.inf, dtype=np.float32),
         np.zeros((trees, 1 << QUESTIONS), dtype=np.float32),
     )
-    logits = start.astype(np.float64)
-    for tree in progress(range(trees), task, trees):
-        slopes, curves = _slopes(logits, hits)
-        leaves = np.zeros(len(rows), dtype=np.uint8)
-        for level in range(QUESTIONS):
-            feature, bin_ = _question(_sums(bins, leaves, slopes, curves, 1 << level, width))
-            if bin_ < len(edges[feature]):
-                model.features[tree, level], model.edges[tree, level] = feature, edges[feature][bin_]
-            leaves = (leaves << 1) | (bins[feature] > bin_)
-        total = _sums(leaves[None], np.zeros_like(leaves), slopes, curves, 1, 1 << QUESTIONS)[0, 0]
-        model.values[tree] = RATE * total[:, 0] / (total[:, 1] + SPARE)
-        logits += model.values[tree][leaves]
+    logits, parts = start.astype(np.float64), np.array_split(bins, min(len(bins), os.cpu_count() or 1))
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for tree in progress(range(trees), task, trees):
+            slopes, curves = _slopes(logits, hits)
+            leaves = np.zeros(len(rows), dtype=np.uint8)
+            for level in range(QUESTIONS):
+                sums = pool.map(_sums, parts, *([same] * len(parts) for same in (leaves, slopes, curves, 1 << level, width)))
+                feature, bin_ = _question(np.concatenate(list(sums)))
+                if bin_ < len(edges[feature]):
+                    model.features[tree, level], model.edges[tree, level] = feature, edges[feature][bin_]
+                leaves = (leaves << 1) | (bins[feature] > bin_)
+            total = _sums(leaves[None], np.zeros_like(leaves), slopes, curves, 1, 1 << QUESTIONS)[0, 0]
+            model.values[tree] = RATE * total[:, 0] / (total[:, 1] + SPARE)
+            logits += model.values[tree][leaves]
     return model
 
 
@@ -73,7 +77,7 @@ def _question(sums: np.ndarray) -> tuple[int, int]:
     return int(feature), int(last)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _slopes(logits, hits):  # type: ignore[no-untyped-def]
     """By how much the likelihood of each row grows with its log-odds, and how that bends."""
     slopes, curves = np.empty(len(logits)), np.empty(len(logits))
@@ -83,7 +87,7 @@ def _slopes(logits, hits):  # type: ignore[no-untyped-def]
     return slopes, curves
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _sums(bins, leaves, slopes, curves, size, width):  # type: ignore[no-untyped-def]
     """(features, leaves, bins, 2) slopes and curves of the rows of each leaf and bin."""
     sums = np.zeros((len(bins), size, width, 2))
@@ -95,7 +99,7 @@ def _sums(bins, leaves, slopes, curves, size, width):  # type: ignore[no-untyped
     return sums
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _ask(rows, features, edges, values):  # type: ignore[no-untyped-def]
     total = np.zeros(len(rows))
     for row in range(len(rows)):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
 from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
-from labelwise.methods.base import Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
+from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, pool_as_new, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
@@ -98,12 +99,7 @@ class Ensemble(ZeroShot):
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Load or train the members, then find their weights on the development documents."""
         show, members = progress or silent, self._members(train)
-        for number, member in enumerate(members):
-            if member.folder is None:
-                told = _named(show, f"{member.model.name}, member {number + 1} of {len(members)}")
-                members[number] = Member(self._trained(number, member.model, train, dev, told))
-            elif not _zero_shot(member.model):
-                _name_unknown(member.folder, train.labels)
+        self._train(members, train, dev, show)
         counts = count_labels(train)
         groups = np.select([counts > train.info.few, counts > 0], [0, 1], ZERO).astype(np.int8)
         self._fitted = Fitted(train.labels, groups, members, *self._weigh(members, groups, train, dev, show))
@@ -201,6 +197,28 @@ class Ensemble(ZeroShot):
         _check(self.settings)
         return [_member(name, self.settings.seed + number) for number, name in enumerate(self.settings.members)]
 
+    def _train(self, members: list[Member], train: Corpus, dev: Corpus | None, progress: Progress) -> None:
+        """Train those that are no folders; while one works on a GPU, the others are trained on the processor."""
+        own = {number: member.model for number, member in enumerate(members) if member.folder is None}
+        away = {number: model for number, model in own.items() if isinstance(model, Elsewhere) and model.elsewhere()}
+        here = {number: model for number, model in own.items() if number not in away}
+
+        def trained(models: Mapping[int, Method], progress: Progress) -> None:
+            for number, model in models.items():
+                told = _named(progress, f"{model.name}, member {number + 1} of {len(members)}")
+                members[number] = Member(self._trained(number, model, train, dev, told))
+
+        if away and here:
+            wait = _beside(lambda: trained(here, silent))
+            trained(away, progress)
+            for _ in progress([None], f"finish {', '.join(model.name for model in here.values())}", 1):
+                wait()
+        else:
+            trained(own, progress)
+        for member in members:
+            if member.folder is not None and not _zero_shot(member.model):
+                _name_unknown(member.folder, train.labels)
+
     def _trained(self, number: int, model: Method, train: Corpus, dev: Corpus | None, progress: Progress) -> Method:
         """A fitted member; it is kept until all are done, under a name that tells settings and data."""
         if self.work is None:
@@ -209,11 +227,12 @@ class Ensemble(ZeroShot):
         for item in chain([model.settings], train.labels, train, [None], dev or ()):
             digest.update(repr(item).encode())
         kept = self.work / f"{number}-{model.name}-{digest.hexdigest()[:16]}"
-        if not (kept / "model.toml").is_file():
-            if isinstance(model, Resumable):
-                model.work = kept.with_suffix(".training")
-            model.fit(train, dev, progress=progress).save(kept)
-        return base.load(kept)
+        if (kept / "model.toml").is_file():
+            return base.load(kept)
+        if isinstance(model, Resumable):
+            model.work = kept.with_suffix(".training")
+        model.fit(train, dev, progress=progress).save(kept)
+        return model
 
     def _weigh(
         self, members: list[Member], groups: np.ndarray, train: Corpus, dev: Corpus | None, progress: Progress
@@ -241,6 +260,27 @@ class Ensemble(ZeroShot):
             return Mix(weights, [SAME, SAME, SAME]), None
         warn("no labels of development documents to find weights on: members weigh the same, and zero labels come last")
         return Mix(weights, [SAME, SAME, LAST]), None
+
+
+def _beside(work: Callable[[], None]) -> Callable[[], None]:
+    """Begin work in a thread that does not outlive the process; what is returned waits for its end, and raises what it raised."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # for whoever waits
+            failed.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+
+    def wait() -> None:
+        thread.join()
+        if failed:
+            raise failed[0]
+
+    return wait
 
 
 def _check(settings: EnsembleSettings) -> None:

@@ -230,6 +230,10 @@ class Network:
         torch.use_deterministic_algorithms(self.settings.deterministic)
         return choose_device(self.settings.device)
 
+    def elsewhere(self) -> bool:
+        """Whether training goes on on a GPU."""
+        return choose_device(self.settings.device).type != "cpu"
+
     def _ready(self) -> tuple[Fitted, torch.device]:
         """The model, its network in place to be used."""
         fitted(self, None if self._fitted is None else self._fitted.labels)
