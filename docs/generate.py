@@ -19,6 +19,7 @@ from labelwise.settings import explain
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gap_figures import figures
+from goals_figure import goals
 from results_page import results_page
 
 DOCS = Path(__file__).parent
@@ -35,8 +36,15 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "results.md": results(),
     }
-    web = {"results.html": results_page(by_row([line for line in latest_results() if line["benchmark"] == "quality"]))}
-    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page() | web
+    quality = [line for line in latest_results() if line["benchmark"] == "quality"]
+    web = {"results.html": results_page(by_row(quality))}
+    return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page() | best_page(quality) | web
+
+
+def best_page(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The page about `best` with its goals made anew, and their plot."""
+    made, plot = goals(lines, table)
+    return {"best.md": _between((DOCS / "best.md").read_text(encoding="utf-8"), "goals", made), "images/goals.svg": plot}
 
 
 def gap_page() -> dict[str, str]:
