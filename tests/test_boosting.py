@@ -57,3 +57,10 @@ def test_the_same_rows_give_the_same_trees_and_a_feature_that_never_changes_is_n
     rows[:, 3] = 7
     for one, other in zip(boost(rows, hits, np.zeros(500), 5), boost(rows, hits, np.zeros(500), 5), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_number_of_threads_changes_nothing():
+    rows, hits = rows_and_hits(3000)
+    alone, several = (boost(rows, hits, np.zeros(3000), 10, threads=threads) for threads in (1, 8))
+    for one, other in zip(alone, several, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -363,11 +363,36 @@ def _told(fit, where: dict[str, bool]):
     return told
 
 
-def test_what_goes_wrong_beside_is_not_lost(world, monkeypatch):
-    def fails(self, *given, **named):
-        raise LabelwiseError("no room for trees")
+def fails(self, *given, **named):
+    raise LabelwiseError("no room")
 
+
+def test_what_goes_wrong_beside_is_not_lost(world, monkeypatch):
     monkeypatch.setattr(Prior, "elsewhere", lambda self: True, raising=False)
     monkeypatch.setattr(Parabel, "fit", fails)
-    with pytest.raises(LabelwiseError, match="no room for trees"):
+    with pytest.raises(LabelwiseError, match="no room"):
         ensemble("parabel", "prior").fit(world.train, world.dev)
+
+
+def test_nothing_goes_on_beside_one_that_failed(world, monkeypatch, tmp_path):
+    before = ensemble("parabel", "prior").fit(world.train, world.dev)
+    monkeypatch.setattr(Prior, "elsewhere", lambda self: True, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Prior, "fit", fails)
+        threads = threading.active_count()
+        model = ensemble("parabel", "prior")
+        model.work = tmp_path
+        with pytest.raises(LabelwiseError, match="no room"):
+            model.fit(world.train, world.dev)
+        assert threading.active_count() == threads
+    model.fit(world.train, world.dev)  # goes on in the same folder
+    np.testing.assert_array_equal(values(model, world.test), values(before, world.test))
+
+
+def test_two_that_use_torch_are_never_trained_at_once(world, monkeypatch):
+    where: dict[str, bool] = {}
+    for own in (Prior, Parabel):
+        monkeypatch.setattr(own, "fit", _told(own.fit, where))
+        monkeypatch.setattr(own, "elsewhere", lambda self: self.name == "prior", raising=False)
+    ensemble("parabel", "prior").fit(world.train, world.dev)
+    assert where == {"prior": True, "parabel": True}

@@ -85,3 +85,19 @@ def test_documents_and_texts_in_one_pass_are_what_they_are_alone(encoder, monkey
         together = encoder.both(tokens, numbers, short)
     torch.testing.assert_close(together[0].float(), states, rtol=0.05, atol=0.05)
     torch.testing.assert_close(together[1].float(), said, rtol=0.05, atol=0.05)
+
+
+def test_one_pass_has_the_gradients_of_both(encoder, monkeypatch):
+    lengths, short = torch.tensor([20, 7, 1]), torch.tensor([4, 9, 2, 17])
+    tokens, numbers = Tokens(texts(lengths.tolist()), lengths), texts(short.tolist())
+    weights = [weight for weight in encoder.model.parameters() if weight.requires_grad]
+
+    def slopes() -> torch.Tensor:
+        states, said = encoder.both(tokens, numbers, short)
+        found = torch.autograd.grad(states.float().pow(2).sum() + said.float().pow(3).sum(), weights, allow_unused=True)
+        return torch.cat([slope.flatten() for slope in found if slope is not None])
+
+    alone = slopes()
+    monkeypatch.setattr(encoder, "_recorded", lambda _: Together(encoder.model))
+    together = slopes()
+    assert (together - alone).norm() < 0.03 * alone.norm()

@@ -110,6 +110,17 @@ def test_without_what_is_learned_labels_are_as_new_ones():
         torch.testing.assert_close(bare, as_new)
 
 
+@pytest.mark.parametrize("kept", ["false", "true"])
+def test_the_loss_is_that_of_the_logits_of_the_same_candidates(folder, splits, kept):
+    network = fitted(folder, splits, f"encoder.kept={kept}")._fitted.network.eval()
+    places = torch.tensor([5, 0, 3])
+    numbers, lengths = torch.randint(5, 20, (3, 7)), torch.tensor([7, 4, 2])
+    context = torch.randn(3, 7, 1, network.token_encoder.width) if kept == "true" else None
+    tokens, targets = Tokens(numbers, lengths, context), torch.randint(0, 2, (3, 3)).float()
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(network(tokens, places), targets)
+    torch.testing.assert_close(network.loss(tokens, targets, places), expected)
+
+
 def test_the_loss_is_a_mean_of_that_of_labels_as_they_are_and_as_new_ones(folder, splits):
     network = fitted(folder, splits, "training.learning_rate=0.01")._fitted.network
     labels, seen = network.label_encoder, int((splits.train.gold().sum(0) > 0).nonzero()[0][0])

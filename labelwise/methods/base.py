@@ -73,7 +73,7 @@ class Watched(Protocol):
 
 @runtime_checkable
 class Elsewhere(Protocol):
-    """A method that may work on another device, so that the processor is free meanwhile."""
+    """A method that may work on another device, so that the processor is free meanwhile; it uses torch."""
 
     def elsewhere(self) -> bool:
         """Whether it does on this machine."""

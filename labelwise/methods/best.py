@@ -70,6 +70,10 @@ class Best(Ensemble, Decides):
     def __init__(self, settings: BestSettings = BestSettings()) -> None:
         super().__init__(settings)
 
+    @property
+    def _threads(self) -> int:
+        return self.settings.threads or super()._threads
+
     def _members(self, train: Corpus) -> list[Member]:
         given = self.settings
         if given.members:

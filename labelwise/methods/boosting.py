@@ -6,7 +6,6 @@ cannot follow noise far. numba is imported with this module.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -34,9 +33,18 @@ class Boosted(NamedTuple):
 
 
 def boost(
-    rows: np.ndarray, hits: np.ndarray, start: np.ndarray, trees: int, progress: Progress = silent, task: str = "grow trees"
+    rows: np.ndarray,
+    hits: np.ndarray,
+    start: np.ndarray,
+    trees: int,
+    progress: Progress = silent,
+    task: str = "grow trees",
+    threads: int = 1,
 ) -> Boosted:
-    """Trees that, added to log-odds `start`, make hits likely and others unlikely; each step goes along the Newton direction."""
+    """Trees that, added to log-odds `start`, make hits likely and others unlikely; each step goes along the Newton direction.
+
+    The result does not depend on the number of threads.
+    """
     rows = np.asarray(rows, dtype=np.float32)
     edges = [_edges(column) for column in rows.T]
     width = 1 + max(len(own) for own in edges)
@@ -46,7 +54,7 @@ def boost(
         np.full((trees, QUESTIONS), np.inf, dtype=np.float32),
         np.zeros((trees, 1 << QUESTIONS), dtype=np.float32),
     )
-    logits, parts = start.astype(np.float64), np.array_split(bins, min(len(bins), os.cpu_count() or 1))
+    logits, parts = start.astype(np.float64), np.array_split(bins, min(len(bins), threads))
     with ThreadPoolExecutor(len(parts)) as pool:
         for tree in progress(range(trees), task, trees):
             slopes, curves = _slopes(logits, hits)

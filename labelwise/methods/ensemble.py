@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
+from labelwise.methods.beside import Beside
 from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, pool_as_new, search, shares, warn
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
@@ -99,6 +100,9 @@ class Ensemble(ZeroShot):
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Load or train the members, then find their weights on the development documents."""
         show, members = progress or silent, self._members(train)
+        for member in members:
+            if member.folder is not None and not _zero_shot(member.model):
+                _name_unknown(member.folder, train.labels)
         self._train(members, train, dev, show)
         counts = count_labels(train)
         groups = np.select([counts > train.info.few, counts > 0], [0, 1], ZERO).astype(np.int8)
@@ -192,32 +196,35 @@ class Ensemble(ZeroShot):
         known = self._ready().labels
         return np.arange(len(known)) if labels is known else known.columns(labels.ids)
 
+    @property
+    def _threads(self) -> int:
+        """Processor cores to use here; members have settings of their own."""
+        return os.cpu_count() or 1
+
     def _members(self, train: Corpus) -> list[Member]:
         """The members, read from their folders or still to be trained."""
         _check(self.settings)
         return [_member(name, self.settings.seed + number) for number, name in enumerate(self.settings.members)]
 
     def _train(self, members: list[Member], train: Corpus, dev: Corpus | None, progress: Progress) -> None:
-        """Train those that are no folders; while one works on a GPU, the others are trained on the processor."""
+        """Train those that are no folders; while one works on a GPU, others are trained on the processor."""
         own = {number: member.model for number, member in enumerate(members) if member.folder is None}
-        away = {number: model for number, model in own.items() if isinstance(model, Elsewhere) and model.elsewhere()}
-        here = {number: model for number, model in own.items() if number not in away}
+        # What may use torch stays in one thread: seeds and numbers of threads are the process's there.
+        first = {number: model for number, model in own.items() if isinstance(model, (Elsewhere, Ensemble))}
+        others = {number: model for number, model in own.items() if number not in first}
 
         def trained(models: Mapping[int, Method], progress: Progress) -> None:
             for number, model in models.items():
                 told = _named(progress, f"{model.name}, member {number + 1} of {len(members)}")
                 members[number] = Member(self._trained(number, model, train, dev, told))
 
-        if away and here:
-            wait = _beside(lambda: trained(here, silent))
-            trained(away, progress)
-            for _ in progress([None], f"finish {', '.join(model.name for model in here.values())}", 1):
-                wait()
+        if others and any(isinstance(model, Elsewhere) and model.elsewhere() for model in first.values()):
+            with Beside(partial(trained, others)) as beside:
+                trained(first, beside.heeded(progress))
+                for _ in progress([None], f"finish {', '.join(model.name for model in others.values())}", 1):
+                    beside.wait()
         else:
             trained(own, progress)
-        for member in members:
-            if member.folder is not None and not _zero_shot(member.model):
-                _name_unknown(member.folder, train.labels)
 
     def _trained(self, number: int, model: Method, train: Corpus, dev: Corpus | None, progress: Progress) -> Method:
         """A fitted member; it is kept until all are done, under a name that tells settings and data."""
@@ -254,33 +261,12 @@ class Ensemble(ZeroShot):
                 return mix, None
             from labelwise.methods.reranking import fit_ranker
 
-            return mix, fit_ranker(pools, mix, train, progress)
+            return mix, fit_ranker(pools, mix, train, progress, self._threads)
         weights = np.stack([given.get(number, shares(own)) for number, own in enumerate(able)])
         if self.settings.weights == "equal":
             return Mix(weights, [SAME, SAME, SAME]), None
         warn("no labels of development documents to find weights on: members weigh the same, and zero labels come last")
         return Mix(weights, [SAME, SAME, LAST]), None
-
-
-def _beside(work: Callable[[], None]) -> Callable[[], None]:
-    """Begin work in a thread that does not outlive the process; what is returned waits for its end, and raises what it raised."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # for whoever waits
-            failed.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-
-    def wait() -> None:
-        thread.join()
-        if failed:
-            raise failed[0]
-
-    return wait
 
 
 def _check(settings: EnsembleSettings) -> None:

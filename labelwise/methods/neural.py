@@ -231,8 +231,11 @@ class Network:
         return choose_device(self.settings.device)
 
     def elsewhere(self) -> bool:
-        """Whether training goes on on a GPU."""
-        return choose_device(self.settings.device).type != "cpu"
+        """Whether it is trained on a GPU; where that is not there, `fit` says so."""
+        try:
+            return choose_device(self.settings.device).type != "cpu"
+        except BadSettings:
+            return False
 
     def _ready(self) -> tuple[Fitted, torch.device]:
         """The model, its network in place to be used."""

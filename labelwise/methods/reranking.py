@@ -121,7 +121,7 @@ class Ranker(NamedTuple):
         return np.stack([*(_log_odds(one) for one in said), *told], axis=1, dtype=np.float32, casting="same_kind")
 
 
-def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress) -> Ranker | None:
+def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, threads: int = 1) -> Ranker | None:
     """A ranker, or none where it does not help on development documents that it has not seen."""
     k = train.info.k
     ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
@@ -134,10 +134,10 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress) -
     for half, other in (halves, halves[::-1]):
         if not hits[half].any() or hits[half].all():
             return None
-        trees = boost(features[half], hits[half], start[half], TREES, progress, "see whether ranking again helps")
+        trees = boost(features[half], hits[half], start[half], TREES, progress, "see whether ranking again helps", threads)
         judged[other] += trees(features[other])
     old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
-    return ranker._replace(trees=boost(features, hits, start, TREES, progress, "rank again")) if new > old else None
+    return ranker._replace(trees=boost(features, hits, start, TREES, progress, "rank again", threads)) if new > old else None
 
 
 def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths: np.ndarray) -> Candidates:

@@ -34,7 +34,10 @@ class LabelNetwork(nn.Module):
         return self.decoder(self.attention, states, vectors, tokens.lengths)
 
     def loss(self, tokens: Tokens, targets: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted."""
+        """Mean binary cross-entropy over documents and labels; targets are those of the columns wanted.
+
+        Where labels are read, a share of it may be that of scores by their texts alone.
+        """
         labels = self.label_encoder
         if not isinstance(labels, ReadLabels):
             return self.decoder.loss(self.attention, self.states(tokens), labels(candidates), tokens.lengths, targets)

@@ -115,14 +115,13 @@ class ReadLabels(LabelEncoder):
 
     def vectors(self, texts: Texts, said: Tensor, *, learned: bool = True) -> LabelVectors:
         """Those of labels whose texts were read as `said`, of any length; or what they would be for new labels."""
-        said, known = unit(said), (texts.residuals >= 0) & learned
-        rows = texts.residuals.clamp(min=0)
-        query, output = (known[:, None] * table[rows] for table in (self.query, self.output))
-        return LabelVectors(
-            self.sharpness.exp() * (self.to_query(said) + query),
-            self.scale.exp() * (self.to_output(said) + output),
-            self.shift + known * self.bias[rows],
-        )
+        said = unit(said)
+        query, output, bias = self.to_query(said), self.to_output(said), self.shift.repeat(len(said))
+        if learned:
+            known, rows = texts.residuals >= 0, texts.residuals.clamp(min=0)
+            query, output = (read + known[:, None] * own[rows] for read, own in ((query, self.query), (output, self.output)))
+            bias = bias + known * self.bias[rows]
+        return LabelVectors(self.sharpness.exp() * query, self.scale.exp() * output, bias)
 
     def sources(self, label: int, summary: Tensor) -> dict[str, float]:
         """What a label's logit is the sum of, for what it read of a document."""

@@ -58,8 +58,8 @@ class TokenEncoder(nn.Module, ABC):
         """Parts by depth, lowest first, for step sizes of their own."""
         return [self]
 
-    def record(self) -> None:
-        """Record on a GPU what gains by it; nothing does here: recurrent layers are few and large kernels."""
+    def record(self, on: bool) -> None:
+        """Record on a GPU what gains by it, or forget that; nothing does here: recurrent layers are few and large kernels."""
 
 
 def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:

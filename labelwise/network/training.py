@@ -174,13 +174,14 @@ class Trainer:
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
         self.norms, self.saved, self.writing = torch.tensor(self.state.norms, device=self.device), time.monotonic(), 0.0
         if self.settings.record and self.settings.accumulate == 1 and self.device.type == "cuda":
-            self.network.token_encoder.record()
+            self.network.token_encoder.record(True)
         while not self._done():
             self._round()
             self._judge()
             spared = time.monotonic() - self.saved >= SPARED * self.writing
             if (self.state.step == 0 and spared) or self._due() or self._done():
                 self._save()
+        self.network.token_encoder.record(False)
         if self.best is not None:
             self.network.load_state_dict(self.best)
         elif self.mean:

@@ -110,10 +110,9 @@ class TransformerEncoder(TokenEncoder):
         below = [part for name, part in outside if "embedding" in name or isinstance(part, nn.Embedding)]
         return [nn.ModuleList(below), *layers]
 
-    def record(self) -> None:
-        """Record what training does on the GPU, and play it back."""
-        if self.plain and not self.recompute:
-            self.recordings = Recordings(self.model)
+    def record(self, on: bool) -> None:
+        """Record what training does on the GPU and play it back, or forget the recordings and free their memory."""
+        self.recordings = Recordings(self.model) if on and self.plain and not self.recompute else None
 
     def _recorded(self, told: Tensor) -> Recordings | None:
         """What plays these, where they are not launched one by one."""
