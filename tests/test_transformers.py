@@ -327,7 +327,7 @@ def test_a_label_added_after_training_is_scored_by_its_name_and_place(splits, na
 
 
 def test_a_label_is_the_mean_of_the_first_vectors_of_its_names_sub_words(splits):
-    model = method("c-bert-base-lwan", "bert", "labels.encoder=centroid", "labels.unit=false").fit(splits.train)
+    model = method("c-bert-base-lwan", "bert", "labels.encoder=centroid", "labels.length=0").fit(splits.train)
     tokenizer, theirs = library("bert")
     queries, outputs, bias = model._encode(splits.train.labels, torch.device("cpu"))[0]
     for label, query, output in zip(splits.train.labels, queries, outputs, strict=True):
@@ -355,9 +355,10 @@ def test_described_labels_soon_know_more_than_how_often_they_occur(name, tmp_pat
     assert make_method(name, settings).fit(corpus).history[-1]["loss"] < 0.75 * least
 
 
-def test_mean_and_node_vector_of_a_label_are_of_length_1_unless_as_in_the_paper(splits):
-    model = method("dnc-bert-base-lwan").fit(splits.train)
+@pytest.mark.parametrize(("asked", "length"), [((), 1.0), (("labels.length=5",), 5.0)])
+def test_mean_and_node_vector_of_a_label_are_of_one_length_unless_as_in_the_paper(splits, asked, length):
+    model = method("dnc-bert-base-lwan", "bert", *asked).fit(splits.train)
     mean, node = model._encode(splits.train.labels, torch.device("cpu"))[0].query.split([16, 16], dim=1)
-    assert torch.allclose(mean.norm(dim=1), torch.ones(len(mean)), atol=1e-5)
-    assert torch.allclose(node.norm(dim=1), torch.ones(len(node)), atol=1e-5)
-    assert not any(make_method(f"{kind}-bigru-lwan").settings.labels.unit for kind in ("c", "dc", "dn", "dnc", "gc", "gnc"))
+    assert torch.allclose(mean.norm(dim=1), torch.full((len(mean),), length), atol=1e-5)
+    assert torch.allclose(node.norm(dim=1), torch.full((len(node),), length), atol=1e-5)
+    assert not any(make_method(f"{kind}-bigru-lwan").settings.labels.length for kind in ("c", "dc", "dn", "dnc", "gc", "gnc"))

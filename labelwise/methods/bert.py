@@ -23,9 +23,9 @@ HIER_SCI_BERT = replace(SCI_BERT, segments=8)
 CLINICAL_BERT = replace(BERT, checkpoint="emilyalsentzer/Bio_ClinicalBERT")
 # First vectors of sub-words are short and have little in common. Times states, whose length is normalised, all of a state goes
 # into saying no to nearly all labels, so they are projected. Beside node vectors, ten times as long, they would not count.
-C = LabelSettings(encoder="centroid_proj", unit=True)
+C = LabelSettings(encoder="centroid_proj", length=1.0)
 DC = LabelSettings(encoder="centroid", refine="dense")
-DNC = LabelSettings(encoder="concat", refine="dense", unit=True)
+DNC = LabelSettings(encoder="concat", refine="dense", length=1.0)
 GC = LabelSettings(encoder="centroid", refine="graph")
 FINE_TUNING = TrainingSettings(batch=8, learning_rate=2e-5, clip_value=0, epochs=20, patience=2)
 

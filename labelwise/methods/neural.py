@@ -292,11 +292,11 @@ class Network:
             else:
                 sources.append(_centroids(labels, model.reader, self.settings.labels.max_words, warn))
         if Parts(self.settings).refine != "graph":
-            return label_facts(sources, None, unit=self.settings.labels.unit)
+            return label_facts(sources, None, length=self.settings.labels.length)
         pairs = labels.parents().tocoo()
         kept = ~hidden[pairs.row] & ~hidden[pairs.col]
         parents = csr_array((pairs.data[kept], (pairs.row[kept], pairs.col[kept])), shape=pairs.shape)
-        return label_facts(sources, parents, unit=self.settings.labels.unit)
+        return label_facts(sources, parents, length=self.settings.labels.length)
 
     def _texts(self, model: Fitted, labels: LabelSet) -> Texts:
         """What these labels say, and which of them were there in training."""

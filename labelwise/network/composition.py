@@ -111,8 +111,8 @@ class LabelSettings:
     """First bias that a label learns: 0 as in the paper, or by its share of the documents, which saves many steps."""
     dropout: bool = True
     """Drop components of label vectors in training."""
-    unit: bool = False
-    """Bring mean and node vector to length 1 each, so that neither drowns the other."""
+    length: Annotated[float, Range(0.0, 1000.0)] = 0.0
+    """Bring mean and node vector to this length each, so that neither drowns the other; 0 leaves them as they are."""
     max_words: Annotated[int, Range(1, 1000)] = 15
     """Words of a label's name that are read."""
     text: tuple[Literal["name", "synonyms", "parents", "description"], ...] = ("name", "synonyms", "parents")

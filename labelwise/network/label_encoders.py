@@ -111,11 +111,11 @@ class Facts(NamedTuple):
         return Facts(*(tuple(tensor.to(device) for tensor in part) for part in self))
 
 
-def label_facts(sources: Sequence[np.ndarray], parents: csr_array | None, *, unit: bool = False) -> Facts:
-    """Facts from vectors per label, of length 1 if asked, and, for graphs, a matrix with a 1 from each label to each parent."""
+def label_facts(sources: Sequence[np.ndarray], parents: csr_array | None, *, length: float = 0.0) -> Facts:
+    """Facts from vectors per label, of one length if asked, and, for graphs, a matrix with a 1 from each label to each parent."""
     tensors = tuple(torch.from_numpy(np.ascontiguousarray(source, dtype=np.float32)) for source in sources)
-    if unit:
-        tensors = tuple(functional.normalize(tensor, dim=-1) for tensor in tensors)
+    if length:
+        tensors = tuple(length * functional.normalize(tensor, dim=-1) for tensor in tensors)
     return Facts(tensors, () if parents is None else (_mean_of(parents), _mean_of(csr_array(parents.T))))
 
 

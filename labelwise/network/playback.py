@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 STEP = 32  # lengths are multiples of it on a GPU: few shapes, and rows that its kernels like
 USUAL = 3  # times that a shape is seen before it is recorded: recording takes as long as some steps
 MOST = 64  # recordings
+ROOM = 0.25  # of a GPU's memory that recordings leave free: each keeps gradients of all weights for itself
 
 # cuDNN's kernels are the fastest on Hopper, but from torch 2.11 on they may give gradients that are not numbers where there is a
 # mask and lengths leave this rest (pytorch/pytorch#196678).
@@ -104,7 +105,7 @@ class Recordings:
         if played is None:
             self.seen[shapes] += 1
             played = (Rounded if len(rows) == 2 else Together)(self.model)
-            if self.seen[shapes] >= USUAL and len(self.recorded) < MOST:
+            if self.seen[shapes] >= USUAL and len(self.recorded) < MOST and _room():
                 played = self.recorded[shapes] = self._record(played, rows)
         return played(*rows)
 
@@ -117,3 +118,9 @@ class Recordings:
             )
         torch.cuda.set_rng_state(state)
         return made
+
+
+def _room() -> bool:
+    """Whether there is memory for another recording."""
+    free, whole = torch.cuda.mem_get_info()
+    return free >= ROOM * whole
