@@ -6,6 +6,7 @@ with others, and a logistic regression for each sharpness says what fits them be
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,8 @@ def begin(
     columns = np.sort(np.concatenate([wanted, more]))
     tried = (sharpness,) if sharpness else TRIED
     likeness, gold = _likeness(network.to(device).eval(), labels, train.to(device), settings, rows, columns, tried)
-    lines = [_fit(one, gold) for one in likeness]
+    with ThreadPoolExecutor(len(tried)) as pool:
+        lines = list(pool.map(_fit, likeness, [gold] * len(tried)))
     best = min(range(len(lines)), key=lambda place: lines[place].loss)
     labels.begin(tried[best], lines[best].scale, lines[best].shift, float(likeness[best].mean()))
 
