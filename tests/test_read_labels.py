@@ -56,7 +56,7 @@ def test_before_training_a_score_is_the_likeness_of_document_and_label(folder, s
     def unit(vectors: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(vectors, dim=-1)
 
-    what = ("name", "synonyms", "parents")
+    what = ("name", "synonyms")
     read = torch.stack([unit(states(label_text(label, splits.labels, what), 32).mean(0)) for label in splits.labels])
     for document, found in zip(splits.test, scores, strict=True):
         seen = unit(states(document.text, 32))
@@ -112,7 +112,7 @@ def test_without_what_is_learned_labels_are_as_new_ones():
 
 @pytest.mark.parametrize("kept", ["false", "true"])
 def test_the_loss_is_that_of_the_logits_of_the_same_candidates(folder, splits, kept):
-    network = fitted(folder, splits, f"encoder.kept={kept}")._fitted.network.eval()
+    network = fitted(folder, splits, f"encoder.kept={kept}", "labels.text_only=0")._fitted.network.eval()
     places = torch.tensor([5, 0, 3])
     numbers, lengths = torch.randint(5, 20, (3, 7)), torch.tensor([7, 4, 2])
     context = torch.randn(3, 7, 1, network.token_encoder.width) if kept == "true" else None

@@ -30,8 +30,7 @@ ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
-SAYS = ("name", "synonyms")  # of a label; only the name where the transformer is kept: synonyms gave nothing there
-BY_TEXT = 0.5  # share of the loss that scores by text alone have where the transformer is trained
+LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # where the transformer is kept, more of a label's text gave nothing
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
     training = ON_CPU if slow else _trained(len(train))
-    labels = {"text": SAYS[:1]} if slow else {"text": SAYS, "text_only": BY_TEXT}
+    labels = LABELS_ON_CPU if slow else {}  # as the method has them
     return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": labels}
 
 

@@ -11,7 +11,7 @@ from labelwise.network.composition import EncoderSettings, LabelSettings, Networ
 from labelwise.network.training import TrainingSettings
 
 MINILM = EncoderSettings(kind="transformer", checkpoint="sentence-transformers/all-MiniLM-L6-v2", segment=384)
-READ = LabelSettings(encoder="read")
+READ = LabelSettings(encoder="read", text=("name", "synonyms"), text_only=0.5)
 TRAINING = TrainingSettings(
     batch=64,
     learning_rate=1e-4,
