@@ -6,6 +6,7 @@ import tiny
 import torch
 from typer.testing import CliRunner
 
+import labelwise.methods.neural  # noqa: F401  before devices are patched: it keeps what it finds when it is imported
 from labelwise import evaluate
 from labelwise.cli.main import app
 from labelwise.datasets.worlds import make_world
@@ -63,6 +64,7 @@ def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is
     assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical", "neighbours"]
     made = make_method(*chosen.members[0]).settings
     assert made.encoder.kept
+    assert (made.labels.text, made.labels.text_only) == (("name",), 0.0)
     assert 0 < made.budget <= 8.0
     assert "not trained itself" in chosen.why
     assert "not trained itself" in choose(BestSettings(checkpoint=folder, budget=1e-3, threads=1), world.train).why
@@ -80,6 +82,7 @@ def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tm
     assert (made.encoder.checkpoint, made.budget, made.seed) == (given.checkpoint, 8.0, 3)
     assert made.encoder.kind == "transformer"
     assert made.labels.encoder == "read"
+    assert (made.labels.text, made.labels.text_only) == (("name", "synonyms"), 0.5)
 
 
 def test_a_transformer_that_cannot_be_read_is_done_without_and_named(world, gpu, tmp_path):
