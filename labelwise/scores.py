@@ -118,7 +118,19 @@ class Scores:
 
 def at(matrix: np.ndarray | csr_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """The entries of a matrix at some places, dense or sparse, also where there are none (which scipy answers oddly)."""
-    return np.asarray(matrix[rows, columns]).ravel() if len(rows) else np.zeros(0, dtype=matrix.dtype)
+    if len(rows) == 0:
+        return np.zeros(0, dtype=matrix.dtype)
+    if isinstance(matrix, np.ndarray) or not matrix.has_canonical_format:
+        return np.asarray(matrix[rows, columns]).ravel()
+    # scipy goes through all of a row for each place; a search by halves is many times as fast.
+    width = matrix.shape[1]
+    known = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices  # ascending
+    wanted = rows.astype(np.int64) * width + columns
+    places = np.searchsorted(known, wanted)
+    there = np.append(known, -1)[places] == wanted
+    found = np.zeros(len(rows), dtype=matrix.dtype)
+    found[there] = matrix.data[places[there]]
+    return found
 
 
 def moved(scores: csr_array, known: LabelSet, wanted: LabelSet) -> csr_array:

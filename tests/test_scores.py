@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from labelwise.errors import BadScores
 from labelwise.labels import Label, LabelSet
-from labelwise.scores import Scores
+from labelwise.scores import Scores, at
 
 
 def label_set(size: int) -> LabelSet:
@@ -85,3 +85,17 @@ def test_scores_must_be_numbers_from_0_to_1(bad, sparse):
 def test_the_shape_must_fit_the_label_set():
     with pytest.raises(BadScores, match=r"\(1, 2\) do not fit a label set of 3"):
         Scores(np.zeros((1, 2)), label_set(3))
+
+
+@given(matrices, st.data())
+def test_entries_are_the_same_dense_and_sparse_in_order_and_out_of_it(matrix, data):
+    places = st.tuples(*(st.integers(0, size - 1) for size in matrix.shape))
+    chosen = np.array(data.draw(st.lists(places, max_size=20)), dtype=np.int64).reshape(-1, 2)
+    ordered = csr_array(matrix)
+    turned = csr_array((ordered.data[::-1], ordered.indices[::-1], len(ordered.data) - ordered.indptr[::-1]), shape=matrix.shape)
+    for rows, columns in (chosen.T, chosen.astype(np.int32).T):
+        expected = matrix[rows, columns]
+        np.testing.assert_array_equal(at(matrix, rows, columns), expected)
+        np.testing.assert_array_equal(at(ordered, rows, columns), expected)
+        np.testing.assert_array_equal(at(turned, matrix.shape[0] - 1 - rows, columns), expected)
+        assert at(ordered, rows, columns).dtype == matrix.dtype
