@@ -21,7 +21,7 @@ GOALS = {
 STAGES = {  # what the plot calls them, and the rows of the results they are
     "A": "best, no transformer, 2 cores",
     "B": "best, minilm, GPU",
-    "C": "best, gte-small, GPU, text_only=0",
+    "C": "best, gte-small, GPU, earlier",
     "D": "best, gte-small, GPU",
 }
 WIDE, HIGH = 190, 150  # a panel

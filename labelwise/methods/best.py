@@ -30,7 +30,7 @@ ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
-LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # where the transformer is kept, more of a label's text gave nothing
+LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # synonyms and a loss by text gave nothing where a transformer is kept
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class ReadLabels(LabelEncoder):
             learned = float(self.scale.exp() * (self.output[row] @ summary) + self.bias[row]) if known else 0.0
         return {"its text": read, "what training added": learned, "what all labels share": float(self.shift.detach())}
 
-    def read(self, texts: Texts, candidates: Tensor | None = None) -> Tensor:
+    def read(self, texts: Texts, candidates: Tensor | None) -> Tensor:
         """(labels, said), what the candidates' texts say, read only once where the encoder does not learn."""
         if not self.fixed:
             return self._read(texts)
