@@ -9,7 +9,9 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from enum import EnumType
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from labelwise import metrics, registry
@@ -137,7 +139,7 @@ def _help(command: Any, path: tuple[str, ...]) -> list[str]:
         names = (
             ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
             if parameter.param_type_name == "option"
-            else f"`{parameter.name.upper()}`"
+            else f"`{_argument(parameter)}`"
         )
         default = (
             "required"
@@ -146,11 +148,24 @@ def _help(command: Any, path: tuple[str, ...]) -> list[str]:
             if parameter.default in (None, False, [])
             else f"`{_plain(parameter.default)}`"
         )
-        rows.append((names, getattr(parameter, "help", "") or "", default))
-    usage = " ".join(
-        [*path, *(parameter.name.upper() for parameter in command.params if parameter.param_type_name == "argument")]
-    )
+        values = _values(parameter)
+        rows.append((f"{names} {values}".rstrip(), getattr(parameter, "help", "") or "", default))
+    usage = " ".join([*path, *(_argument(parameter) for parameter in command.params if parameter.param_type_name == "argument")])
     return [f"## {usage}", command.help or "", "", table(("option", "meaning", "default"), rows), ""]
+
+
+def _argument(parameter: Any) -> str:
+    """What stands in the place of an argument, as `--help` has it."""
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _values(parameter: Any) -> str:
+    """What an option takes, where that is not one word of any kind."""
+    if parameter.param_type_name != "option":
+        return ""
+    kind = parameter.type_descriptor.annotation
+    told = parameter.metavar or ("|".join(one.value for one in kind) if isinstance(kind, EnumType) else "")
+    return f"`{told}`" if told else ""
 
 
 def _plain(value: Any) -> str:
@@ -244,7 +259,7 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         "## Quality by label group (`labelwise evaluate`, test split)",
         "RP@k / nDCG@k × 100; a group without documents is left out, the highest nDCG@k of a column is bold. Where several seeds were run,",
-        "the mean, and how far the farthest RP@k lies from it. `documents/s` is training. Networks on a GPU ran many at once, so their",
+        "the mean ± the standard deviation of RP@k. `documents/s` is training. Networks on a GPU ran many at once, so their",
         f"seconds are upper bounds; their word vectors are GloVe 6B, 100-D. Ties are {ties}. Settings stand under the tables.",
         "",
     ]
@@ -259,7 +274,7 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
             for group in groups:
                 cell = _pair(line, group)
                 cell = f"**{cell}**" if line["groups"][group][measure] == highest[group] else cell
-                cells.append(cell + (f" ±{100 * line['farthest'][group]:.1f}" if line["seeds"] > 1 else ""))
+                cells.append(cell + (f" ±{100 * line['spread'][group]:.1f}" if line["seeds"] > 1 else ""))
             epochs = f"{line['best_epoch']} of {line['epochs']}" if "epochs" in line else ""
             speed = f"{line['documents_per_second']:,.0f}" if "documents_per_second" in line else ""
             fit = f"{line['fit_seconds']:,.1f}" if "fit_seconds" in line else ""
@@ -299,14 +314,14 @@ def _family(method: str) -> tuple[int, int]:
 
 
 def _mean(several: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first line with mean scores, and how far the farthest RP@k of each group lies from its mean."""
+    """The first line with mean scores, and the standard deviation of RP@k of each group."""
     line, measure = several[0], f"rp@{several[0]['k']}"
-    groups, farthest = {}, {}
+    groups, spread = {}, {}
     for group, of in line["groups"].items():
         own = [other["groups"][group] for other in several]
         groups[group] = {key: sum(one[key] for one in own) / len(own) for key in of}
-        farthest[group] = max(abs(one[measure] - groups[group][measure]) for one in own)
-    return line | {"groups": groups, "farthest": farthest, "seeds": len(several)}
+        spread[group] = stdev(one[measure] for one in own) if len(own) > 1 else 0.0
+    return line | {"groups": groups, "spread": spread, "seeds": len(several)}
 
 
 def _gap(lines: list[dict[str, Any]]) -> list[str]:

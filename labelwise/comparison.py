@@ -116,10 +116,20 @@ class Comparison(Rendered):
         titles = {row: (zones or {}).get(report.method, "") for (row, _, _), report in self._placed.items()}
         self.zones = {title: [row for row in titles if titles[row] == title] for title in titles.values()}
         self.columns = _columns(reports, metrics, groups)
+        self._intervals: dict[tuple[str, Column], tuple[float, float]] = {}
 
     def report(self, row: str, column: Column) -> Report | None:
         """The report behind a cell."""
         return self._placed.get((row, column.corpus, column.split))
+
+    def interval(self, row: str, column: Column) -> tuple[float, float] | None:
+        """The bootstrap interval of a cell, where there are scores per document; found once, as it takes a while."""
+        report = self.report(row, column)
+        if report is None or column.metric not in report.values.get(column.group, {}):
+            return None
+        if (row, column) not in self._intervals:
+            self._intervals[row, column] = report.interval(column.group, column.metric)
+        return self._intervals[row, column]
 
     @cached_property
     def scores(self) -> dict[tuple[str, Column], Score]:
@@ -185,12 +195,13 @@ class Comparison(Rendered):
     def _pairs(self, column: Column) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """For each method that is not the best, the scores per document of the best and its own."""
         values = self._by_row(column)
-        if not values:
+        best = _best(values)
+        if not best:
             return {}
         leader = self._placed[max(values, key=lambda row: values[row]), *column[:2]]
         reference = leader.values.get(column.group, {}).get(column.metric)
         pairs = {}
-        for row in [row for row in values if row not in _best(values)]:
+        for row in [row for row in values if row not in best]:
             report = self._placed[row, *column[:2]]
             mine = report.values.get(column.group, {}).get(column.metric)
             if reference is not None and mine is not None and report.fingerprint == leader.fingerprint:
@@ -238,7 +249,7 @@ class Comparison(Rendered):
         found = []
         for (row, column), score in self.scores.items():
             report, group, metric = self._placed[row, *column[:2]], column.group, column.metric
-            low, high = report.interval(group, metric) if metric in report.values.get(group, {}) else (None, None)
+            low, high = self.interval(row, column) or (None, None)
             seeds, spread = (report.seeds, report.spread[group][metric]) if isinstance(report, Repeated) else (1, None)
             marks = (score.value, score.best, score.zone_best, score.p, score.worse)
             known = (zones[row], row, *column, report.ties, *marks, seeds, spread, low, high)
@@ -289,9 +300,9 @@ def _columns(reports: Sequence[Report], metrics: Sequence[str] | None, groups: S
 
 
 def _best(values: Mapping[str, float], among: Iterable[str] | None = None) -> set[str]:
-    """The rows with the highest score as it is printed; there can be several."""
+    """The rows with the highest score as it is printed; there can be several, and none where nothing was found at all."""
     shown = {row: float(percent(values[row])) for row in (values if among is None else among) if row in values}
-    return {row for row, value in shown.items() if value == max(shown.values())}
+    return {row for row, value in shown.items() if value == max(shown.values()) > 0}
 
 
 def _union(items: Iterable[T]) -> list[T]:

@@ -24,7 +24,7 @@ class Bar:
     strong: bool = False
 
 
-def table_section(table: Table, caption: str) -> str:
+def table_section(table: Table, name: str) -> str:
     """A results table with its legend, headings tied to their rows and columns."""
     levels = range(len(table.heads))
     corner = f'<th scope="col" rowspan="{len(levels)}">{escape(table.corner)}</th>'
@@ -38,7 +38,7 @@ def table_section(table: Table, caption: str) -> str:
     blocks = (end - start for _, start, end in table.spans(len(levels) - 2)) if len(levels) > 1 else [len(table.heads[-1])]
     columns = "<colgroup></colgroup>" + "".join(f'<colgroup span="{span}"></colgroup>' for span in blocks)
     content = f"{columns}<thead>{heads}</thead>{''.join(bodies)}"
-    return section("", scrolling(caption, content) + f'<div class="note">{legend}</div>')
+    return section(name, scrolling(name, content) + f'<div class="note">{legend}</div>')
 
 
 def _heads(table: Table, level: int) -> str:
@@ -55,11 +55,13 @@ def _cell(cell: Cell) -> str:
     return f"<td>{text}{f'<sup>{DAGGER}</sup>' if cell.worse else ''}</td>"
 
 
-def scrolling(caption: str, content: str) -> str:
-    """A table that scrolls inside its own box when it is wider than the page; the box can be reached by keyboard."""
-    name = escape(caption)
-    table = f"<table><caption>{name}</caption>{content}</table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>'
+def scrolling(title: str, content: str) -> str:
+    """A table that scrolls inside its own box when it is wider than the page; the box can be reached by keyboard.
+
+    Its title stands above the box, where it does not scroll away.
+    """
+    label = f'aria-label="{escape(title)}"'
+    return f'<div class="scroll" tabindex="0" role="region" {label}><table {label}>{content}</table></div>'
 
 
 def panels_section(title: str, panels: Sequence[tuple[str, Sequence[Bar]]], note: str) -> str:
@@ -137,13 +139,15 @@ header p { margin: 2px 0 16px; color: var(--soft); }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; padding: 16px; margin-bottom: 16px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); padding-bottom: 8px; }
 th, td { padding: 4px 8px; text-align: right; white-space: nowrap; }
 th { font-weight: 500; }
 thead th { border-bottom: 1px solid var(--line); color: var(--soft); vertical-align: bottom; }
 th[scope=colgroup], thead tr:first-child > th:first-child, tbody th { text-align: left; }
 tbody th { position: sticky; left: 0; background: var(--paper); }
 tbody th:has(small) { white-space: normal; min-width: 9em; overflow-wrap: anywhere; }
+@media (max-width: 640px) {
+  tbody th[scope=row] { white-space: normal; min-width: 30vw; max-width: 36vw; overflow-wrap: anywhere; }
+}
 colgroup + colgroup { border-left: 1px solid var(--line); }
 tbody th small { color: var(--soft); font-weight: 400; }
 td sup { display: inline-block; width: 0; line-height: 0; }
@@ -158,13 +162,16 @@ figcaption { font-weight: 500; margin-bottom: 4px; }
 .bars { display: grid; grid-template-columns: max-content minmax(80px, 1fr) max-content max-content; column-gap: 10px;
   align-items: center; font-size: .87rem; font-variant-numeric: tabular-nums; }
 .bars svg { display: block; }
-.bars .name { max-width: 11em; overflow-wrap: anywhere; line-height: 1.2; }
+.bars .name { max-width: 13em; overflow-wrap: anywhere; line-height: 1.2; }
 .bars .score { text-align: right; }
 .bars .remark { color: var(--soft); }
 .axis { grid-column: 2; overflow: visible; fill: var(--soft); font-size: 11px; }
 .grid { stroke: var(--line); }
 .bar { fill: var(--bar); }
 .strong { fill: var(--strong); }
+.plot { display: block; width: calc(100% - 56px); height: 240px; margin: 8px 12px 30px 44px; overflow: visible; }
+.plot text { fill: var(--ink); font-size: 11px; }
+.plot .scale text { fill: var(--soft); }
 .squares { display: flex; flex-wrap: wrap; gap: 20px 40px; }
 .square { display: block; width: 220px; height: 220px; margin: 6px; overflow: visible; }
 .kept { stroke: var(--soft); }

@@ -77,10 +77,8 @@ def method_bars(comparison: Comparison, column: Column) -> list[Bar]:
     """A bar for each method that has a score in a column."""
     bars = []
     for row in (row for rows in comparison.zones.values() for row in rows):
-        score, report = comparison.scores.get((row, column)), comparison.report(row, column)
-        if score and report:
-            mark = DAGGER * score.worse
-            bars.append(Bar(row, score.value, _interval(report, column.group, column.metric), mark, score.best))
+        if score := comparison.scores.get((row, column)):
+            bars.append(Bar(row, score.value, comparison.interval(row, column), DAGGER * score.worse, score.best))
     return bars
 
 
@@ -132,8 +130,9 @@ def _hardest_labels(report: Report) -> str:
         for label in hardest
     )
     columns = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    table = scrolling("Found least often, × 100", f"<thead><tr>{columns}</tr></thead><tbody>{''.join(rows)}</tbody>")
-    note = f"Of {counted(len(candidates), 'label')} with at least {counted(support, 'document')} in the {report.split} split."
+    table = scrolling("Hardest labels", f"<thead><tr>{columns}</tr></thead><tbody>{''.join(rows)}</tbody>")
+    among = f"{counted(len(candidates), 'label')} with at least {counted(support, 'document')} in the {report.split} split"
+    note = f"Those found least often, × 100, of {among}."
     return section("Hardest labels", f'{table}<p class="note">{escape(note)}</p>')
 
 

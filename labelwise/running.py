@@ -28,12 +28,13 @@ from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
 from labelwise.settings import flat
-from labelwise.storage import alone, new_folder, read_json, to_toml, unfinished_beside, write_bytes
+from labelwise.storage import LOCK, alone, new_folder, read_json, to_toml, unfinished_beside, write_bytes
 
 MODEL, REPORT, RECIPE = "model", "report", "recipe.toml"  # what a run's folder holds
 ELSEWHERE = ("threads", "device")  # settings that change where a result comes from, not what it is
 SAMPLE = 1000  # documents that sub-words are counted in
 CHECKSUM = "checksum of the corpus"  # the note of a report that tells it
+CLOCK = "clock.json"  # beside the checkpoints of a run
 
 
 def run(
@@ -111,13 +112,23 @@ def _work(method: Method, folder: Path, made: str) -> Iterator[float]:
     place = unfinished_beside(folder)
     with alone(place, f"{folder}: this run is being made by another process; wait for it, or name another folder"):
         method.work = place / _digest(made)
-        yield _seconds(method.work)
+        try:
+            yield _seconds(method.work)
+        except Exception:
+            if not _begun(place):  # it failed before there was anything to go on from
+                shutil.rmtree(place, ignore_errors=True)
+            raise
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _begun(place: Path) -> bool:
+    """Whether some attempt at a run left more than its clock and its lock."""
+    return any(path.is_file() and path.name not in (CLOCK, LOCK) for path in place.rglob("*"))
 
 
 def _seconds(work: Path) -> float:
     """How long earlier attempts at a run took up to what they left last; the clock of this one begins."""
-    clock, before = work / "clock.json", 0.0
+    clock, before = work / CLOCK, 0.0
     if clock.is_file():
         before, begun = read_json(clock)
         before += max(0.0, max(path.stat().st_mtime for path in work.iterdir()) - begun)

@@ -20,6 +20,7 @@ import numpy as np
 MISSING = "–"
 DAGGER = "†"
 COUNTS = ("documents", "labels")  # what stands beside the metrics of a label group
+WIDE = 6  # columns from which on a LaTeX table takes both columns of a page
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ class Table:
         below = _paragraph([*map(_markdown, self.notes), self.legend("**Bold**", "<u>underlined</u>")], "  \n")
         return "\n".join([lines[0], rule, *lines[1:], "", below])
 
-    def latex(self) -> str:
-        """A booktabs table in the paper's shape: one block per zone, headings over several columns."""
+    def latex(self, title: str = "") -> str:
+        """A booktabs table in the paper's shape: one block per zone, headings over several columns; no wider than its place."""
         columns = len(self.heads[-1])
         lines = [line for level in range(len(self.heads) - 1) for line in self._latex_heads(level)]
         lines.append(" & ".join(map(_latex, [self.corner, *self.heads[-1]])) + r" \\")
@@ -114,19 +115,19 @@ class Table:
             lines.append(r"\midrule")
             lines += [rf"\multicolumn{{{columns + 1}}}{{l}}{{\textit{{{_latex(zone.title)}}}}} \\"] if zone.title else []
             lines += [" & ".join([_latex(row.name), *map(_latex_cell, row.cells)]) + r" \\" for row in zone.rows]
-        wide = columns > 8  # takes both columns of a page, in small print
-        place = "table*" if wide else "table"
-        caption = [*map(_latex, self.notes), _latex(self.legend("Bold", "underlined"))]
+        place = "table*" if columns >= WIDE else "table"
+        caption = [*map(_latex, [f"{title}." if title else "", *self.notes, self.legend("Bold", "underlined")])]
         return "\n".join(
             [
-                r"% needs \usepackage{booktabs}",
+                r"% needs \usepackage{booktabs,graphicx}",
                 rf"\begin{{{place}}}",
-                r"\centering" + r"\footnotesize\setlength{\tabcolsep}{3pt}" * wide,
+                r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+                r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
                 rf"\begin{{tabular}}{{l{'r' * columns}}}",
                 r"\toprule",
                 *lines,
                 r"\bottomrule",
-                r"\end{tabular}",
+                r"\end{tabular}}",
                 rf"\caption{{{' '.join(filter(None, caption))}}}",
                 rf"\end{{{place}}}",
                 "",

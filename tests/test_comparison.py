@@ -208,7 +208,7 @@ def test_a_comparison_of_scores_that_are_not_numbers_is_all_dashes() -> None:
 def test_the_paper_table_of_a_small_study() -> None:
     reports = [published("parabel", 0.781), published("bonsai", 0.793), published("bert_base", 0.803)]
     zones = {"parabel": "label trees", "bonsai": "label trees", "bert_base": "transfer & co"}
-    assert Comparison(reports, zones).latex().splitlines()[4:-4] == [
+    assert Comparison(reports, zones).latex().splitlines()[5:-4] == [
         r"\toprule",
         r" & \multicolumn{1}{c}{news} \\",
         r"\cmidrule(lr){2-2}",

@@ -85,7 +85,7 @@ def test_a_reliability_diagram_has_a_ring_for_scores_and_a_dot_for_probabilities
 def test_a_report_page_shows_table_charts_hardest_labels_and_notes(report_page: Page) -> None:
     headings = ["By label group", "By training frequency", "Hardest labels", "How it was made"]
     assert [word for word in report_page.words if word in headings] == headings
-    assert len(report_page.all("table")) == len(report_page.all("caption")) == 2
+    assert [table["aria-label"] for table in report_page.all("table")] == ["Scores by label group, × 100", "Hardest labels"]
     assert "50 documents" in report_page.text
     assert "seed" in report_page.words
 
@@ -145,7 +145,7 @@ def test_the_hardest_labels_are_those_with_support_found_least_often() -> None:
     assert len(names) == 50
     assert names[:6] == ["label 901", "label 0", "label 20", "label 40", "label 60", "label 1"]  # most documents first
     assert "label 900" not in names
-    assert "Of 81 labels with at least 10 documents in the test split." in page.words
+    assert "Those found least often, × 100, of 81 labels with at least 10 documents in the test split." in page.words
 
 
 def test_labels_of_which_no_document_was_evaluated_get_no_chart() -> None:
@@ -154,9 +154,9 @@ def test_labels_of_which_no_document_was_evaluated_get_no_chart() -> None:
 
 def test_a_small_corpus_asks_for_less_support() -> None:
     page = Page(made(labels=tuple(label(number, 1, documents=2, hits=number % 2) for number in range(12))).html())
-    assert "Of 12 labels with at least 2 documents in the test split." in page.words
+    assert "Those found least often, × 100, of 12 labels with at least 2 documents in the test split." in page.words
     page = Page(made(labels=(label(1, 1, documents=1, hits=0),)).html())
-    assert "Of 1 label with at least 1 document in the test split." in page.words
+    assert "Those found least often, × 100, of 1 label with at least 1 document in the test split." in page.words
 
 
 def test_any_name_is_shown_as_it_is_and_never_becomes_markup() -> None:

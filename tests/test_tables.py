@@ -58,9 +58,10 @@ def test_markdown_leaves_out_a_heading_that_all_columns_share() -> None:
 
 def test_latex_has_the_shape_of_the_paper() -> None:
     assert TABLE.latex().splitlines() == [
-        r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
-        r"\centering",
+        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         r"\begin{tabular}{lrrr}",
         r"\toprule",
         r" & \multicolumn{2}{c}{news} & \multicolumn{1}{c}{laws} \\",
@@ -74,7 +75,7 @@ def test_latex_has_the_shape_of_the_paper() -> None:
         r"\midrule",
         r"bert \& co\_1 & \underline{\textbf{80.3}} & \textbf{61.0} & \textbf{5.5} \\",
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
         r"\caption{A note with 50 \% \& a \textless{}tag\textgreater{}. "
         r"Bold: best of the column; underlined: best of its zone; $\dagger$: worse.}",
         r"\end{table}",

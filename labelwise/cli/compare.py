@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from labelwise.cli.calibrate import found_in
-from labelwise.cli.options import Force, Json, read
+from labelwise.cli.options import Few, Force, Json, UnknownLabelRule, UnknownLabelsOption, read
 from labelwise.errors import BadFile, LabelwiseError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def compare(
     ],
     on: Annotated[Path | None, typer.Option(help="Corpus folder to evaluate models on.", show_default=False)] = None,
     measures: Annotated[list[str], typer.Option("-m", "--metric", help="Measure to show; may be repeated.")] = [],
+    few: Few = None,
+    unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,
     out: Annotated[
         Path | None, typer.Option(help="Also write the comparison to this folder: HTML, Markdown, LaTeX, CSV, JSON.")
     ] = None,
@@ -51,8 +53,8 @@ def compare(
     models = [place for place, path in found.items() if path is None]
     if models and on is None:
         raise LabelwiseError(f"{models[0]}: a model has no scores yet; name the corpus to evaluate it on with --on CORPUS")
-    splits = read(on) if models and on else None
-    reports = {place: Report.load(path) if path else _evaluated(place, splits, measures) for place, path in found.items()}
+    splits = read(on, unknown_labels) if models and on else None
+    reports = {place: Report.load(path) if path else _evaluated(place, splits, measures, few) for place, path in found.items()}
     comparison = Comparison(_rows(reports), metrics=measures or None)
     if out is not None:
         comparison.save(out, force=force)
@@ -73,7 +75,7 @@ def _report(place: Path) -> Path | None:
     raise BadFile(f"{place}: neither a model nor a report (no model.toml, report.json or report/report.json in it)")
 
 
-def _evaluated(model: Path, splits: Any, measures: list[str]) -> Report:
+def _evaluated(model: Path, splits: Any, measures: list[str], few: int | None) -> Report:
     """The report of a model on the test documents."""
     from labelwise.evaluation import evaluate
     from labelwise.methods.base import load
@@ -81,7 +83,8 @@ def _evaluated(model: Path, splits: Any, measures: list[str]) -> Report:
     from labelwise.running import facts
 
     fitted = load(model)
-    report = evaluate(fitted, splits, measures=measures or ("rp", "ndcg"), calibration=found_in(model, raw=False), progress=bar)
+    calibration = found_in(model, raw=False)
+    report = evaluate(fitted, splits, measures=measures or ("rp", "ndcg"), few=few, calibration=calibration, progress=bar)
     report.notes.update(facts(fitted))
     return report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from labelwise.studies.results import Failure, Run
     from labelwise.studies.study import Study
     from labelwise.tables import Table
+
+
+SPARED = 10.0  # times what a report takes to write, before it is written anew: that of a large study takes seconds
 
 
 def study(
@@ -58,11 +62,14 @@ def study(
     found = Study.begin(out, k=k, few=few)
     splits = [read(folder, unknown_labels) for folder in corpora]
     options: dict[str, Any] = {"seeds": seeds, "assignments": settings, "asked": asked, "keep_models": keep_models}
-    failed = False
+    failed, written, took = False, 0.0, 0.0
     for outcome in found.run(splits, names, progress=bar, **options):
         print(told(outcome), file=sys.stderr if as_json else sys.stdout, flush=True)
         failed |= isinstance(outcome, Failure)
-        write_report(found)
+        if (begun := time.monotonic()) >= written + SPARED * took:
+            write_report(found)
+            written = time.monotonic()
+            took = written - begun
     show(found, as_json)
     if failed:
         raise typer.Exit(1)

@@ -134,7 +134,10 @@ def _gap_plot(results: Results) -> str:
         points: dict[str, list[Point]] = {}
         for compared, corpus, gap, gain in found:
             words = f"{compared} on {corpus}: {100 * gain:+.1f} at a GAP of {gap:.2f}"
-            label = corpus if gain == highest[corpus] else ""  # all points of a corpus stand above each other
+            named = highest.get(corpus) == gain  # all points of a corpus stand above each other; its name goes to the highest
+            if named:
+                del highest[corpus]
+            label = corpus if named else ""
             points.setdefault(compared, []).append(Point(gap, 0.5 + gain / reach / 2, words, label))
         levels = {0.0: -reach, 0.25: -reach / 2, 0.5: 0.0, 0.75: reach / 2, 1.0: reach}
         scale = "".join(
@@ -208,7 +211,7 @@ def _pages_of_runs(results: Results) -> str:
     )
     content = f'<thead><tr><th scope="col">method</th>{heads}</tr></thead><tbody>{lines}</tbody>'
     note = "The report of each run by its seed, with hardest labels and results for every label; all of them are in labels.csv."
-    return section("", f'{scrolling("Runs", content)}<p class="note">{note}</p>')
+    return section("Runs", f'{scrolling("Runs", content)}<p class="note">{note}</p>')
 
 
 def _links(results: Results, row: str, corpus: str) -> str:
@@ -223,12 +226,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --k0: #79aee8; --k1: #f0a063; --k2: #62c79b; --k3: #d78fd2; --k4: #ef8a85; --k5: #a7b0bc; }
 }
-caption { font-size: 1.1rem; font-weight: 700; color: var(--ink); white-space: nowrap; }
 a { color: var(--strong); }
-.plot { display: block; width: calc(100% - 56px); height: 240px; margin: 8px 12px 30px 44px; overflow: visible; }
-.plot .scale { fill: var(--soft); font-size: 11px; }
-.plot text { fill: var(--ink); font-size: 11px; }
-.plot .scale text { fill: var(--soft); }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0; padding: 0; font-size: .87rem; }
 .legend svg { margin-right: 6px; vertical-align: middle; }
 """ + "".join(

@@ -43,8 +43,8 @@ class StudyReport(Rendered):
         return "# Study\n\n" + "\n".join(f"## {title}\n\n{table.markdown()}" for title, table in self.titled)
 
     def latex(self) -> str:
-        """LaTeX tables (booktabs), each under a comment with its title."""
-        return "\n".join(f"% {title}\n{table.latex()}" for title, table in self.titled)
+        """LaTeX tables (booktabs), titles in their captions."""
+        return "\n".join(table.latex(title) for title, table in self.titled)
 
     def csv(self) -> str:
         """One line per row, corpus, group and metric: mean, spread over seeds, interval over documents, significance."""

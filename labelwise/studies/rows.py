@@ -32,7 +32,7 @@ OTHERS = "beyond the paper"
 SHUFFLED = "bigru-lwan-shuffled"
 ABLATIONS = {SHUFFLED: ("bigru-lwan", ("words.shuffle=true",))}  # row → method, and what is changed of it
 PAPER = [*(name for names in ZONES.values() for name in names), *ABLATIONS]
-PRESETS = {"paper": PAPER, "all": [*PAPER, *(name for name in METHODS if name not in (*PAPER, "ensemble"))]}  # that needs members
+PRESETS = {"paper": PAPER, "all": [*PAPER, *(name for name in METHODS if name not in PAPER)]}
 
 ENCODERS = re.compile(r"bert-base|roberta-base|(sci|clinical)-bert|bert")  # what stands for the encoder in a method's name
 WEIGHTS = ("encoder.checkpoint", "encoder.elmo")  # files that replace others, and are of no use to methods without them
@@ -105,6 +105,13 @@ def absent_weights(settings: Any) -> str:
     if words.vectors != "corpus" and not Path(words.vectors).is_file():
         return f"{words.vectors} is not on this machine; name a file with --set words.vectors=FILE"
     return ""
+
+
+def require_weights(assignments: Sequence[str]) -> None:
+    """Refuse an encoder given in the place of the paper's that is not there: its name would stand in the tables for ever."""
+    for path, _, place in (one.partition("=") for one in assignments):
+        if path.strip() in WEIGHTS and not (Path(place.strip()).exists() or _on_disk(place.strip())):
+            raise BadSettings(f"--set {path.strip()}: {place.strip()}: no such folder on this machine")
 
 
 def _row(name: str, assignments: Sequence[str]) -> tuple[Row, set[str]]:

@@ -27,10 +27,10 @@ from labelwise.running import RECIPE, REPORT, corpus_checksum, finished, run
 from labelwise.statistics import Statistics, describe
 from labelwise.storage import alone, read_json, write_bytes
 from labelwise.studies.results import CorpusFacts, Failure, Job, Results, Run, file_name
-from labelwise.studies.rows import Row, absent_weights, find_rows, rank
+from labelwise.studies.rows import Row, absent_weights, find_rows, rank, require_weights
 
 FORMAT = 1  # of study.json
-KEYS = ("format", "k", "few", "rows", "corpora")  # that it must have
+KEYS, ROW_KEYS = ("format", "k", "few", "rows", "corpora"), ("method", "seeds", "left out")  # that it and its rows must have
 PLAN, FAILURES, RUNNING = "study.json", "failures.json", "running.json"
 TIES = "pessimistic"  # labels without a score are misses for all, whether a method gives scores to few labels or to all
 
@@ -56,6 +56,11 @@ class Study:
             )
         if lacking := [key for key in KEYS if key not in plan]:
             raise BadFile(f"{path}: damaged: it needs {', '.join(lacking)}; name another folder")
+        for name, row in plan["rows"].items():
+            if lacking := [key for key in ROW_KEYS if key not in row]:
+                raise BadFile(f"{path}: damaged: row {name!r} needs {', '.join(lacking)}; name another folder")
+            if isinstance(row["seeds"], int):  # as it was written at first: the same number for all corpora
+                row["seeds"] = dict.fromkeys(plan["corpora"], row["seeds"])
         return cls(Path(folder), plan)
 
     @classmethod
@@ -94,6 +99,7 @@ class Study:
         for splits in corpora:
             splits.split("test")  # one without is refused before hours are spent on it
         rows = find_rows(methods, assignments)
+        require_weights(assignments)
         checksums = {name: corpus_checksum(splits) for name, splits in by_name.items()}
         self._check(checksums)
         self._jobs(rows, list(by_name), seeds, dict(asked or {}))  # mistakes are told before anything is written
@@ -101,7 +107,7 @@ class Study:
             self.plan = Study.open(self.folder).plan if (self.folder / PLAN).is_file() else self.plan
             self._check(checksums)
             jobs, absent = self._jobs(rows, list(by_name), seeds, dict(asked or {}))
-            self._enlarge(rows, seeds)
+            self._enlarge(rows, list(by_name), seeds)
             for name in [name for name in checksums if name not in self.plan["corpora"]]:
                 self._admit(by_name[name], checksums[name], progress)
             self._note(absent, {job for job, _ in jobs})
@@ -117,7 +123,7 @@ class Study:
             Job(corpus, name, seed)
             for name, row in rows.items()
             for corpus in self.plan["corpora"]
-            for seed in range(1, row["seeds"] + 1)
+            for seed in range(1, row["seeds"].get(corpus, 0) + 1)
         ]
         runs = tuple(self._read(job) for job in wanted if (self.folder / job.place).is_dir())
         missing = set(wanted) - {run.job for run in runs}
@@ -156,12 +162,13 @@ class Study:
         killed = self._marked()
         return sorted(jobs, key=lambda one: one[0] == killed), absent
 
-    def _enlarge(self, rows: Sequence[Row], seeds: int) -> None:
-        """Write rows into the plan, in the order of the tables."""
+    def _enlarge(self, rows: Sequence[Row], corpora: Sequence[str], seeds: int) -> None:
+        """Write rows into the plan, in the order of the tables, with the seeds that are asked for on each corpus."""
         known: dict[str, dict[str, Any]] = self.plan["rows"]
         for row in rows:
-            number = max(1 if row.seedless else seeds, known.get(row.name, {}).get("seeds", 1))
-            known[row.name] = {"method": row.method, "seeds": number, "left out": list(row.left_out)}
+            before, number = known.get(row.name, {}).get("seeds", {}), 1 if row.seedless else seeds
+            asked = before | {corpus: max(number, before.get(corpus, 1)) for corpus in corpora}
+            known[row.name] = {"method": row.method, "seeds": asked, "left out": list(row.left_out)}
         self.plan["rows"] = dict(sorted(known.items(), key=lambda one: rank(one[0], one[1]["method"])))
         self._write(PLAN, self.plan)
 

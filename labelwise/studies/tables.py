@@ -35,6 +35,7 @@ SETTINGS = {
 }
 
 
+COMPILED = "The first evaluation of a tree in a process compiles its search, which takes some seconds."
 NOTHING = Table("method", ((),), ())
 
 
@@ -83,8 +84,10 @@ def _main(results: Results) -> Table:
         title = zone(results.rows[row])
         cells = tuple(Cell(kind) if column in starts else Cell() for column in range(len(table.heads[-1])))
         zones[title] = (*zones.get(title, ()), Row(row, cells))
-    order = [*ZONES, OTHERS]
-    found = tuple(Zone(title, zones[title]) for title in sorted(zones, key=order.index))
+    order, rank = [*ZONES, OTHERS], {row: number for number, row in enumerate(results.rows)}
+    found = tuple(
+        Zone(title, tuple(sorted(zones[title], key=lambda row: rank[row.name]))) for title in sorted(zones, key=order.index)
+    )
     return replace(table, zones=found, notes=(*table.notes, *told))
 
 
@@ -113,8 +116,8 @@ def _left_out(results: Results) -> Iterator[str]:
 
 def _family(results: Results, metric: str) -> Table:
     """Few- and zero-shot labels, by methods that read names and hierarchy, beside the network that learns every label."""
-    reports = [report for report in results.reports if report.method in FAMILY]
-    shown = {report.method for report in reports if "few" in report.groups or "zero" in report.groups}
+    reports = [report for report in results.reports if results.rows[report.method] in FAMILY and report.method not in ABLATIONS]
+    shown = {results.rows[report.method] for report in reports if "few" in report.groups or "zero" in report.groups}
     return Comparison(reports, metrics=[metric], groups=("few", "zero")).table() if shown - {FAMILY[0]} else NOTHING
 
 
@@ -178,7 +181,7 @@ def _sizes(results: Results) -> Table:
     names = ("parameters, M", "trained, M", "training", "documents/s in training", "documents/s in evaluation")
     machines = dict.fromkeys(str(run.report.notes["hardware"]) for run in results.runs if "hardware" in run.report.notes)
     rows = [row for row in results.rows if row not in ABLATIONS]
-    return _by_corpus(results, rows, names, describe, f"Means over seeds; on {'; '.join(machines)}.")
+    return _by_corpus(results, rows, names, describe, f"Means over seeds; on {'; '.join(machines)}. {COMPILED}")
 
 
 def _word_order(results: Results) -> Table:

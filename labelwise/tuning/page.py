@@ -150,23 +150,25 @@ class SearchReport(Rendered):
 
         def place(number: int, value: float) -> tuple[float, float]:
             share = min(1.0, abs(value - best[-1]) / far)  # 0 at the best, 1 at the edge
-            return 6 + 94 * (number + 0.5) / len(values), 5 + 90 * (1 - share if self.lower else share)
+            return 100 * (number + 0.5) / len(values), 5 + 90 * (1 - share if self.lower else share)
 
         dots = "".join(
             f'<circle class="{"dot" if trial is self.best else "ring"}" r="4" cx="{x:.2f}%" cy="{y:.2f}%">'
             f"<title>{escape(_told(trial))}</title></circle>"
             for trial, (x, y) in zip(finished, map(place, count(), values), strict=True)
         )
-        lines = '<line class="grid" x1="6%" x2="100%" y1="5%" y2="5%"/><line class="grid" x1="6%" x2="100%" y1="95%" y2="95%"/>'
+        lines = "".join(f'<line class="grid" x1="0" x2="100%" y1="{y}%" y2="{y}%"/>' for y in (5, 95))
         lines += "".join(
             f'<line class="interval" x1="{x1:.2f}%" x2="{x2:.2f}%" y1="{y1:.2f}%" y2="{y1:.2f}%"/>'
             f'<line class="interval" x1="{x2:.2f}%" x2="{x2:.2f}%" y1="{y1:.2f}%" y2="{y2:.2f}%"/>'
             for (x1, y1), (x2, y2) in pairwise(map(place, count(), best))
         )
         ends = {"95%": best[-1], "5%": best[-1] + far} if self.lower else {"5%": best[-1], "95%": best[-1] - far}
-        marks = "".join(f'<text class="axis" x="0" y="{y}">{_shown(value)}</text>' for y, value in ends.items())
+        marks = "".join(
+            f'<text x="0" y="{y}" dx="-6" dy="4" text-anchor="end">{_shown(value)}</text>' for y, value in ends.items()
+        )
         words = escape(f"Best {self.aim} so far: from {_shown(best[0])} to {_shown(best[-1])}")
-        svg = f'<svg role="img" aria-label="{words}" width="100%" height="220">{lines}{dots}{marks}</svg>'
+        svg = f'<svg class="plot" role="img" aria-label="{words}">{lines}{dots}<g class="scale">{marks}</g></svg>'
         note = f"From left to right: finished trials. Upwards: {self.aim}. Line: the best up to then; filled: the best of all."
         return section("Best so far", f'{svg}<p class="note">{escape(note)} What is far off stands at the edge.</p>')
 

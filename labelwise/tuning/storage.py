@@ -46,6 +46,8 @@ def claimed(folder: Path, search: dict[str, Any], database: Database) -> Iterato
             draft.unlink()
         begun = (folder / SEARCH).is_file()
         owner = _owner(folder, search) if begun else uuid.uuid4().hex
+        if begun and not database.elsewhere and not (folder / DATABASE).is_file():
+            raise OutputExists(f"{folder}: its trials are gone ({DATABASE}); put that file back, or name another folder")
         with database.open(search) as study:
             if not begun:
                 with new_file(folder / SEARCH) as file:
@@ -67,6 +69,8 @@ def _owner(folder: Path, search: dict[str, Any]) -> str:
     if number != FORMAT or "owner" not in known or not isinstance(known.get("search"), dict):
         raise OutputExists(f"{folder / SEARCH}: damaged; name another folder")
     before, now = flat(known["search"]), flat(json.loads(json.dumps(search)))
+    if (key := "checksum of the corpus") in before and before[key] != now.get(key):
+        raise OutputExists(f"{folder}: the corpus has changed since this search began; go back to it, or name another folder")
     differing = [
         f"{key} is {before.get(key, 'not given')} there, {now.get(key, 'not given')} here"
         for key in dict.fromkeys([*before, *now])
