@@ -10,6 +10,7 @@ import pytest
 
 from labelwise import Comparison, LabelwiseError, Report, evaluate, make_method, make_world, write_corpus
 from labelwise.cli.compare import compare
+from labelwise.cli.options import UnknownLabelRule
 from labelwise.recipe import Recipe
 from labelwise.running import run
 
@@ -50,6 +51,24 @@ def test_models_are_evaluated_on_the_corpus(place, capsys):
     assert by_model == shown(capsys, *(place / "reports" / name for name in ("prior", "lexical")))
     with pytest.raises(LabelwiseError, match=r"prior: a model has no scores yet; name the corpus .* with --on CORPUS"):
         compare(models)
+
+
+def test_labels_that_are_not_in_the_set_and_the_limit_of_few_are_as_in_evaluate(place, tmp_path, capsys):
+    with (place / "corpus" / "test.jsonl").open("rb") as file:
+        lines = file.readlines()
+    whole = json.loads(lines[0])
+    (tmp_path / "corpus").mkdir()
+    for path in (place / "corpus").iterdir():
+        (tmp_path / "corpus" / path.name).write_bytes(path.read_bytes())
+    odd = json.dumps(whole | {"labels": [*whole["labels"], "nobody knows it"]}).encode() + b"\n"
+    (tmp_path / "corpus" / "test.jsonl").write_bytes(b"".join([odd, *lines[1:]]))
+    model = place / "models" / "lexical"
+    with pytest.raises(LabelwiseError, match="nobody knows it.*--unknown-labels drop"):
+        compare([model], on=tmp_path / "corpus")
+    with pytest.warns(UserWarning, match="were dropped"):
+        known = shown(capsys, model, on=tmp_path / "corpus", unknown_labels=UnknownLabelRule.drop, few=1000)
+    assert "frequent" not in known
+    assert "frequent" in shown(capsys, model, on=place / "corpus")
 
 
 def test_measures_are_chosen_and_models_evaluated_by_them(place, capsys):

@@ -205,6 +205,10 @@ def test_a_comparison_of_scores_that_are_not_numbers_is_all_dashes() -> None:
     assert "best" not in comparison.text()
 
 
+def test_nothing_is_best_where_nothing_was_found() -> None:
+    assert not any(score.best or score.worse for score in Comparison([published("a", 0.0), published("b", 0.0)]).scores.values())
+
+
 def test_the_paper_table_of_a_small_study() -> None:
     reports = [published("parabel", 0.781), published("bonsai", 0.793), published("bert_base", 0.803)]
     zones = {"parabel": "label trees", "bonsai": "label trees", "bert_base": "transfer & co"}

@@ -140,7 +140,7 @@ def test_all_and_paper_are_lists_of_methods():
     assert [row.name for row in find_rows(["paper"])] == PAPER
     every = [row.name for row in find_rows(["all"])]
     assert every[: len(PAPER)] == PAPER
-    assert {"lexical", "best", "read-and-learned"} <= set(every)
+    assert {"lexical", "best", "read-and-learned", "ensemble"} <= set(every)
     assert find_rows(["bigru-lwan-shuffled"])[0].recipe("x", 1, {}).settings["words"]["shuffle"] is True
     assert (zone("parabel"), zone("lexical")) == ("label trees", "beyond the paper")
 
@@ -172,6 +172,7 @@ def test_recipes_of_ones_own_are_rows_by_their_file_names(tmp_path):
         (["bonsai"], ["seed=7"], "a study has seeds of its own"),
         (["bonsai"], ["trees=0"], "bonsai: trees: 0 will not do"),
         (["none.toml"], [], "none.toml: no such recipe file"),
+        (["bert-base"], ["encoder.checkpoint=minlm"], "--set encoder.checkpoint: minlm: no such folder on this machine"),
         ([], [], "no methods are named"),
     ],
 )
@@ -255,6 +256,37 @@ def test_a_folder_of_another_format_or_of_somebody_else_is_refused(tmp_path):
         Study.open(tmp_path)
     with pytest.raises(LabelwiseError, match="holds something that is not a study"):
         Study.begin(tmp_path)
+
+
+def test_only_what_was_asked_for_is_still_to_be_done(tmp_path):
+    do(tmp_path, "prior", "bonsai", corpora=[named("a")], seeds=2)
+    do(tmp_path, "lexical", corpora=[named("b")])
+    study = Study.open(tmp_path)
+    assert study.results().waiting == 0
+    plan = json.loads((tmp_path / "study.json").read_text())
+    assert plan["rows"]["bonsai"]["seeds"] == {"a": 2}
+    plan["rows"]["bonsai"]["seeds"] = 2  # as the first version wrote it
+    (tmp_path / "study.json").write_text(json.dumps(plan))
+    assert Study.open(tmp_path).results().waiting == 2  # it stood for all corpora
+
+
+def test_a_row_that_lacks_something_is_damage(tmp_path):
+    do(tmp_path, "prior")
+    plan = json.loads((tmp_path / "study.json").read_text())
+    del plan["rows"]["prior"]["seeds"]
+    (tmp_path / "study.json").write_text(json.dumps(plan))
+    with pytest.raises(LabelwiseError, match=r"study.json: damaged: row 'prior' needs seeds; name another folder"):
+        Study.open(tmp_path)
+
+
+def test_a_run_that_failed_before_it_began_leaves_nothing_beside_it(tmp_path):
+    do(tmp_path, "bigru-lwan", assignments=["words.vectors=WORLD.txt"])  # not there: not run
+    nothing = tmp_path / "empty.txt"
+    nothing.write_text("")
+    (failure,) = do(tmp_path, "bigru-lwan", assignments=[f"words.vectors={nothing}", *NETWORK[1:]])
+    assert isinstance(failure, Failure)
+    assert failure.kind == "failed"
+    assert not list(tmp_path.rglob("*.training"))
 
 
 def test_a_run_that_was_killed_comes_last(tmp_path):

@@ -125,6 +125,7 @@ def test_rows_that_did_not_run_are_listed_with_the_reason():
         left_out={"bonsai": ("device",)},
     )
     shown = tables(found)["Table 1"]
+    assert list(shown) == ["parabel", "bonsai", "bert-base"]  # in the order of the tables, whether they ran or not
     assert shown["bert-base"] == ["not run"] + ["–"] * 7
     assert shown["parabel"][0] == "failed"
     text = StudyReport(found).text()
@@ -154,6 +155,8 @@ def test_tables_3_and_7_hold_few_and_zero_labels_of_the_zero_shot_family():
     assert shown["Table 3"].keys() == shown["Table 7"].keys() == {"bigru-lwan", "dc-bigru-lwan"}
     assert shown["Table 3"]["dc-bigru-lwan"] == [f"{100 * runs[1].report.groups['few']['ndcg@5']:.1f}"] * 2
     assert not {"Table 3", "Table 7"} & tables(results(runs[0], runs[3])).keys()
+    mine = tables(results(made("mine", 0.6), rows={"mine": "dc-bigru-lwan"}))  # a recipe of one's own
+    assert mine["Table 3"].keys() == mine["Table 7"].keys() == {"mine"}
 
 
 def test_table_5_holds_pairs_only():

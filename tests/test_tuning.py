@@ -280,6 +280,16 @@ def test_a_search_that_cannot_be_read_is_not_touched(world, tmp_path, text, mess
         tune("lexical", world, tmp_path, trials=1)
 
 
+def test_a_search_whose_trials_are_gone_does_not_begin_anew(world, place, tmp_path):
+    lost = tmp_path / "lost"
+    tune("lexical", world, lost, trials=1, seed=7)
+    best = (lost / "best.toml").read_text()
+    (lost / "trials.sqlite").unlink()
+    with pytest.raises(OutputExists, match=r"lost: its trials are gone \(trials.sqlite\); put that file back"):
+        tune("lexical", world, lost, trials=2, seed=7)
+    assert (lost / "best.toml").read_text() == best
+
+
 def test_two_searches_at_once_in_one_folder_and_a_folder_of_something_else_are_refused(world, tmp_path):
     def second(*_):
         with pytest.raises(LabelwiseError, match="a search is at work in it"):
