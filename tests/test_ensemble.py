@@ -188,6 +188,18 @@ def test_zero_labels_come_last_where_dev_has_none(models, world):
     assert 0 < scores[:, groups.zero].max() < seen[seen > 0].min()
 
 
+def test_zero_labels_that_dev_has_none_of_are_read_as_few_labels_scored_as_new_and_come_up_seldom(models, world):
+    members = [Member(Reads(1)), Member(Reads(2))]
+    dev, new = without(world.dev, label_groups(world) == 2), label_groups(world) == 2
+    made = ensemble("parabel", "lexical", weights="regression")
+    mix, _ = made._weigh(members, label_groups(world), world.train, dev, silent)
+    assert mix.weights[2] == pytest.approx([0.5, 0.5], abs=0.2)
+    told = mix.apply([member.model.predict(dev) for member in members], label_groups(world)).dense()
+    assert 0.1 < told[:, new].sum() < 3.5  # none of them is right, so hardly any is to be expected
+    right = mix.apply([member.model.predict(world.test) for member in members], label_groups(world)).dense()
+    assert right[:, new][world.test.gold().toarray()[:, new]].mean() > 20 * told[:, new].mean()  # where they are right, they show
+
+
 def test_without_development_documents_members_weigh_the_same(models, world):
     for dev in (None, world.dev[:0], without(world.dev, np.ones(len(world.labels), dtype=bool))):
         with pytest.warns(UserWarning, match="no labels of development documents to find weights on"):
@@ -328,13 +340,31 @@ def test_explanations_are_added_up_by_weight(models, world):
     document = next(document for document in world.test if label.id in document.labels)
     expected: dict[tuple[int, int], float] = {}
     for name, weight in (("parabel", 0.2), ("lexical", 0.3)):
-        for span in load(models[name]).explain(document, label).spans:
-            expected[span.start, span.end] = expected.get((span.start, span.end), 0) + weight * span.weight
+        spans = load(models[name]).explain(document, label).spans
+        whole = sum(abs(span.weight) for span in spans)  # one member speaks in margins, the other in how rare a word is
+        for span in spans:
+            expected[span.start, span.end] = expected.get((span.start, span.end), 0) + weight * span.weight / whole
     found = model.explain(document, label)
     assert {(span.start, span.end): span.weight for span in found.spans} == pytest.approx(expected)
     assert found.score == pytest.approx(model.predict(Corpus([document], world.labels)).dense()[0, world.labels.column(label.id)])
     added = replace(label, id="added", parents=("nobody",))
-    assert model.explain(document, added).spans == load(models["lexical"]).explain(document, added).spans
+    alone = load(models["lexical"]).explain(document, added).spans
+    whole = sum(span.weight for span in alone)
+    assert [span.weight for span in model.explain(document, added).spans] == pytest.approx([s.weight / whole for s in alone])
+    assert found.sources == ()  # a mean is no sum of log-odds
+
+
+@pytest.mark.parametrize("rerank", [False, True])
+def test_the_sources_of_a_regression_add_up_to_the_log_odds_of_its_score(models, world, rerank):
+    model = ensemble(models["parabel"], models["lexical"], weights="regression", rerank=rerank).fit(world.train, world.dev)
+    scores = values(model, world.test)
+    for number in range(3):
+        row, column = np.unravel_index(np.argmax(scores * (scores < 0.999) * (label_groups(world) == number)), scores.shape)
+        found = model.explain(world.test[int(row)], world.labels[int(column)])
+        assert found.score == pytest.approx(scores[row, column])
+        total = sum(part for _, part in found.sources)
+        assert total == pytest.approx(np.log(found.score / (1 - found.score)), abs=0.02)
+        assert {"lexical", "what all labels of the group share"} <= {name for name, _ in found.sources}
 
 
 def test_nobody_to_explain_is_an_error(models, world):

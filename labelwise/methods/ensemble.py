@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -25,7 +25,21 @@ from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.beside import Beside
-from labelwise.methods.weighting import GROUPS, LAST, SAME, ZERO, Line, Mix, Scale, make_pools, pool_as_new, search, shares, warn
+from labelwise.methods.weighting import (
+    GROUPS,
+    LAST,
+    SAME,
+    ZERO,
+    Line,
+    Mix,
+    Scale,
+    log_odds,
+    make_pools,
+    pool_as_new,
+    search,
+    shares,
+    warn,
+)
 from labelwise.progress import Progress, T, silent
 from labelwise.recipe import find_recipe, make_recipe_method
 from labelwise.registry import methods
@@ -35,6 +49,9 @@ from labelwise.storage import CHECKSUMS, read_json
 
 if TYPE_CHECKING:
     from labelwise.methods.reranking import Ranker  # it imports numba, which not every ensemble needs
+
+
+SLIGHT = 0.01  # log-odds that are not worth a line
 
 
 @dataclass(frozen=True)
@@ -113,35 +130,61 @@ class Ensemble(ZeroShot):
 
     def predict(self, corpus: Corpus) -> Scores:
         """Blended scores; sparse if all members' scores are."""
+        return self._blended(self._several(corpus), corpus.labels)
+
+    def _several(self, corpus: Corpus) -> list[Scores]:
+        """The scores of each member that has a say."""
         model = self._ready()
-        heard = model.mix.heard
-        several = [model.members[number].model.predict(corpus) for number in heard]
-        places = self._places(corpus.labels)
+        return [model.members[number].model.predict(corpus) for number in model.mix.heard]
+
+    def _blended(self, several: Sequence[Scores], labels: LabelSet) -> Scores:
+        """The scores of the whole from those of its members."""
+        model, places = self._ready(), self._places(labels)
         groups = np.where(places >= 0, model.groups[places], ZERO)  # labels that are new since fitting are zero labels
-        scores = model.mix.of(heard).apply(several, groups)
+        scores = model.mix.of(model.mix.heard).apply(several, groups)
         return scores if model.ranker is None else model.ranker.apply(scores, several, groups, places)
 
     def explain(self, document: Document, label: Label) -> Explanation:
-        """The weighted sum of what those members say that can explain."""
+        """What those members say that can explain: words by their share in what a member says, times the member's weight."""
         model, labels = self._ready(), self._ready().labels
         if label.id not in labels:
             labels = labels.extended([replace(label, parents=tuple(id for id in label.parents if id in labels))])
         column = labels.column(label.id)
         place = self._places(labels)[column]
-        weights = model.mix.weights[model.groups[place] if place >= 0 else ZERO].tolist()
-        told = [
-            (weight, member.model.explain(document, label))
-            for weight, member in zip(weights, model.members, strict=True)
+        group = int(model.groups[place]) if place >= 0 else ZERO
+        weights = model.mix.weights[group].tolist()
+        told = {
+            number: member.model.explain(document, label)
+            for number, (weight, member) in enumerate(zip(weights, model.members, strict=True))
             if weight and isinstance(member.model, Explains)
-        ]
+        }
         if not told:
             raise LabelwiseError(f"ensemble: no member that scores label {label.id!r} can explain it")
         spoke: dict[tuple[int, int], float] = {}
-        for weight, explanation in told:
+        for number, explanation in told.items():
+            whole = sum(abs(span.weight) for span in explanation.spans)  # each member measures in units of its own
             for start, end, value in explanation.spans:
-                spoke[start, end] = spoke.get((start, end), 0) + weight * value
-        score = float(self.predict(Corpus([document], labels)).dense()[0, column])
-        return Explanation(label, score, tuple(Span(*place, spoke[place]) for place in sorted(spoke)))
+                spoke[start, end] = spoke.get((start, end), 0) + weights[number] * value / (whole or 1)
+        several = self._several(Corpus([document], labels))
+        said = np.array([scores.dense()[0, column] for scores in several])
+        score, line = float(self._blended(several, labels).dense()[0, column]), model.mix.lines[group]
+        sources = self._sources(told, line.of(model.mix.heard).terms(said), line, score) if line else ()
+        return Explanation(label, score, tuple(Span(*place, spoke[place]) for place in sorted(spoke)), tuple(sources))
+
+    def _sources(
+        self, told: Mapping[int, Explanation], terms: np.ndarray, line: Line, score: float
+    ) -> Iterator[tuple[str, float]]:
+        """What a score's log-odds are the sum of: what each member says, in parts where it can tell, and what comes after."""
+        model = self._ready()
+        for number, own in zip(model.mix.heard.tolist(), terms.tolist(), strict=True):
+            name, odds = model.members[number].model.name, float(line.odds[number])
+            parts = told[number].sources if number in told else ()
+            yield from ((f"{name}, {source}", odds * part) for source, part in parts)
+            if rest := own - odds * sum(part for _, part in parts):
+                yield f"{name}, its score" if parts else name, rest
+        yield "what all labels of the group share", line.shift
+        if abs(after := float(log_odds(np.array(score))) - line.shift - float(terms.sum())) > SLIGHT:
+            yield "ranking again" if model.ranker else "bringing groups in line", after
 
     @property
     def weights(self) -> dict[str, list[float]]:
@@ -253,7 +296,8 @@ class Ensemble(ZeroShot):
         if self.settings.weights != "equal" and dev is not None and dev.gold().nnz:
             checked, k, regress = dev.with_labels(train.labels), train.info.k, self.settings.weights == "regression"
             pools, as_new = make_pools(models, groups, checked, k, progress), None
-            if regress and able[ZERO].sum() > 1 and pools[ZERO].gold.any() and ZERO not in given:
+            alone = able[ZERO].sum() == 1 and pools[ZERO].gold.any()  # has no weight to find, and learns its line from those
+            if regress and able[ZERO].any() and not alone and ZERO not in given:
                 knowing = [model for model, own in zip(models, able[ZERO], strict=True) if own]
                 as_new = pool_as_new(knowing, groups, checked, k, progress)
             mix = search(pools, groups, able, given, k, progress, regress=regress, as_new=as_new)

@@ -31,6 +31,7 @@ POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
 BATCH = 1 << 23  # scores asked of a member at once
 PRETENDED = 2000  # development documents, the last ones, whose few labels are scored as if they were new
+UNSEEN = 3.0  # things that none of some trials was: more of them than these are not to be expected (19 times in 20)
 LEAST = np.float32(1e-6)  # score that a regression sees in the place of smaller ones, 0 among them
 
 
@@ -62,6 +63,10 @@ class Line(NamedTuple):
         """The same for some of the members."""
         return self._replace(odds=self.odds[members], scores=self.scores[members])
 
+    def terms(self, scores: np.ndarray) -> np.ndarray:
+        """(members,), what each adds to the log-odds of one label by its score."""
+        return self.odds * log_odds(scores) + self.scores * scores
+
     def told(self) -> tuple[list[float], list[float], float]:
         """All of it as plain numbers."""
         return self.odds.tolist(), self.scores.tolist(), self.shift
@@ -78,7 +83,7 @@ class Line(NamedTuple):
         said = np.zeros(total.shape, dtype=bool)
         for odds, plain, scores in zip(self.odds, self.scores, several, strict=True):
             if odds or plain:  # others have no say on this group
-                total += np.float32(odds) * _log_odds(scores) + np.float32(plain) * scores
+                total += np.float32(odds) * log_odds(scores) + np.float32(plain) * scores
                 said |= scores > 0
         return np.where(said, np.maximum(expit(total), np.finfo(np.float32).tiny), np.float32(0))
 
@@ -195,11 +200,16 @@ def search(
     """Weights of highest nDCG@k in each group, or lines of highest likelihood, then scales of highest nDCG@k over all labels.
 
     `able` (groups, members) says who has a say on whom, `given` has the weights of groups that are not searched. `as_new` is a
-    pool of the members who have a say on zero labels that teaches them their line: development documents may have too few.
+    pool of the members who have a say on zero labels that teaches them their line: development documents may have too few, or
+    none. Where they have none, zero labels come up as seldom as that lets expect.
     """
     lines: list[Line | None] = [None, None, None]
     weights, scales = np.stack([shares(own) for own in able]), [SAME, SAME, LAST]
     missing = [n for n, pool in enumerate(pools) if not pool.gold.any() and able[n].any() and (groups == n).any()]
+    if as_new is not None and as_new.hits.any():
+        missing = [n for n in missing if n != ZERO]
+    else:
+        as_new = None
     if missing:
         names = " or ".join(GROUPS[number] for number in missing)
         last = ", and zero labels come after all others" if ZERO in missing else ""
@@ -212,7 +222,7 @@ def search(
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
             pool = pools[number]._replace(scores=pools[number].scores[own])
-            if number == ZERO and as_new is not None and as_new.hits.any():
+            if number == ZERO and as_new is not None:
                 pool = as_new
             if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
                 line, weights[number, own] = _fit(pool)
@@ -226,6 +236,8 @@ def search(
     for number in (FEW, ZERO):
         if pools[number].gold.any():
             scales[number] = _best_scale(pools, blended, scales, number, k)
+        elif number == ZERO and lines[ZERO] is not None:
+            scales[ZERO] = _seldom(blended[ZERO])
     return mix._replace(scales=scales)
 
 
@@ -284,13 +296,13 @@ def _fit(pool: Pool) -> tuple[Line, np.ndarray]:
 
     said = (pool.scores > 0).any(axis=0)
     scores = pool.scores[:, said].astype(np.float64)
-    log_odds = _log_odds(scores)  # (members, labels), as are the scores
-    features = np.concatenate([log_odds, scores]).T
+    odds_of = log_odds(scores)  # (members, labels), as are the scores
+    features = np.concatenate([odds_of, scores]).T
     scaler = StandardScaler().fit(features)
     found = LogisticRegression(max_iter=1000).fit(scaler.transform(features), pool.hits[said])
     slopes = found.coef_[0] / scaler.scale_
     odds, plain = np.split(slopes, 2)
-    moves = (odds[:, None] * log_odds + plain[:, None] * scores).std(axis=1)
+    moves = (odds[:, None] * odds_of + plain[:, None] * scores).std(axis=1)
     return Line(odds, plain, float(found.intercept_[0] - slopes @ scaler.mean_)), shares(moves)
 
 
@@ -311,7 +323,15 @@ def _best_scale(pools: list[Pool], blended: list[np.ndarray], scales: list[Scale
     return max([scales[number], *SCALES], key=quality)
 
 
-def _log_odds(scores: np.ndarray) -> np.ndarray:
+def _seldom(probabilities: np.ndarray) -> Scale:
+    """The scale under which no more of these are to be expected right than chance may have hidden: none was."""
+    found = SAME
+    while found.halvings < LAST.halvings and float(found(probabilities[probabilities > 0]).sum()) > UNSEEN:
+        found = Scale(halvings=found.halvings + 1)
+    return found
+
+
+def log_odds(scores: np.ndarray) -> np.ndarray:
     """Finite for every score, 0 and 1 included."""
     values = np.clip(scores, LEAST, 1 - LEAST)
     return np.log(values / (1 - values))
