@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelwise.corpus import GROUPS, Groups, Splits
+from labelwise.corpus import GROUPS, Groups, Splits, count_labels
 from labelwise.errors import BadCorpus, BadModel
 from labelwise.labels import Label, LabelSet
 from labelwise.metrics import ndcg
@@ -36,7 +36,7 @@ FILE = "calibration.json"
 FORMAT = 1
 PARTS = GROUPS[1:]  # a label's group is its place in here
 DEPTH = 4  # times k: labels of a group that are looked at for a document
-BATCH = 1 << 23  # scores asked of a method at once
+WORTH = 1e-4  # nDCG by which probabilities must rank better than scores to be ranked by
 LEAST = 1e-3  # slope of a map, so that it keeps the order
 
 
@@ -91,6 +91,11 @@ class Calibration:
         for number, part in enumerate(PARTS):
             data[..., groups == number] = self.maps[part](data[..., groups == number])
         return Scores(values, scores.labels)
+
+    def probability(self, label: Label, score: float) -> float:
+        """That of one label with a score."""
+        part = PARTS[self._numbers.get(label.id, len(PARTS) - 1)]
+        return float(self.maps[part](np.array([score], dtype=np.float32))[0])
 
     def judge(self, scores: Scores) -> tuple[Scores, Scores]:
         """What labels are ranked by, and their probabilities."""
@@ -161,12 +166,13 @@ def calibrate(
 ) -> Calibration:
     """Find maps and thresholds for a model on development documents; groups with hardly a right label are told in a warning."""
     corpus, groups, k = splits.split(split), Groups.of(splits, few), splits.info.k
-    size = max(256, BATCH // len(corpus.labels))
+    batches = corpus.to_score()
+    used = {"frequent": groups.frequent, "few": groups.few, "zero": (groups.counts == 0) & (count_labels(corpus) > 0)}
     parts, ranked = [], []
-    for batch in progress(corpus.batches(size), "calibrate", -(-len(corpus) // size)):
+    for batch in progress(batches, "calibrate", len(batches)):
         scores, gold = model.predict(batch), batch.gold()
         parts.append(candidates(scores, gold, every_label(groups), DEPTH * k))
-        ranked.append(candidates(scores, gold, {part: getattr(groups, part) for part in PARTS}, k))  # as `evaluate` does
+        ranked.append(candidates(scores, gold, used, k))  # as `evaluate` would, if there were no other documents
     pools, first = join(parts), join(ranked)
     if not any(pool.right.any() for pool in pools.values()):
         raise BadCorpus(
@@ -180,7 +186,7 @@ def calibrate(
         maps=maps,
         curves={name: curve(*pool.pairs(), int(pool.gold.sum())) for name, pool in {"all": together(pools), **pools}.items()},
         members={part: ids[getattr(groups, part)].tolist() for part in PARTS[:-1]},
-        by_probability=quality["probability"] > quality["score"],
+        by_probability=quality["probability"] >= quality["score"] + WORTH,
         quality=quality,
         corpus=splits.info.name,
         split=split,

@@ -18,6 +18,7 @@ from labelwise.hierarchy import Hierarchy
 from labelwise.labels import LabelSet
 
 SplitName = Literal["train", "dev", "test"]
+SCORES = 1 << 23  # asked of a method at once: 32 MB when dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,13 @@ class Corpus(Sequence[Document]):
             self._gold = gold_matrix(indptr, columns, len(self.labels))
         return self._gold
 
-    def batches(self, size: int) -> Iterator[Corpus]:
+    def batches(self, size: int) -> Sequence[Corpus]:
         """The corpus in consecutive pieces of at most `size` documents."""
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
+        return [self[start : start + size] for start in range(0, len(self), size)]
+
+    def to_score(self) -> Sequence[Corpus]:
+        """The corpus in consecutive pieces whose scores need little memory."""
+        return self.batches(batch_size(len(self.labels)))
 
     def with_labels(self, labels: LabelSet) -> Corpus:
         """The same documents over another label set; gold labels outside it are left out."""
@@ -202,6 +206,11 @@ class Groups:
     def names(self) -> np.ndarray:
         """For each label its group's name; 'unused' where no document has it."""
         return np.select([self.frequent, self.few, self.zero], ["frequent", "few", "zero"], "unused")
+
+
+def batch_size(labels: int) -> int:
+    """How many documents to score at once, over so many labels."""
+    return max(256, SCORES // max(1, labels))
 
 
 def count_labels(corpus: Corpus) -> np.ndarray:

@@ -26,7 +26,6 @@ from labelwise.scores import CHUNK, Scores, at
 if TYPE_CHECKING:
     from labelwise.methods.base import Method
 
-BATCH = 1 << 23  # scores asked of a method at once: 32 MB when dense
 Ties = Literal["authors", "lower_index", "expected", "pessimistic"]
 
 
@@ -247,13 +246,12 @@ def _checked(ties: str | None) -> Ties | None:
 
 
 def _batches(source: Method | Scores, corpus: Corpus, progress: Progress) -> Iterator[tuple[Corpus, Scores]]:
-    size = max(256, BATCH // max(1, len(corpus.labels)))
-    starts = range(0, len(corpus), size)
     if isinstance(source, Scores) and (len(source) != len(corpus) or source.labels != corpus.labels):
         raise BadScores(f"scores for {len(source)} documents × {len(source.labels)} labels do not fit {corpus!r}")
-    for start in progress(starts, "evaluate", len(starts)):
-        part = corpus[start : start + size]
-        yield part, source.rows(start, start + size) if isinstance(source, Scores) else source.predict(part)
+    parts, start = corpus.to_score(), 0
+    for part in progress(parts, "evaluate", len(parts)):
+        yield part, source.rows(start, start + len(part)) if isinstance(source, Scores) else source.predict(part)
+        start += len(part)
 
 
 def _ranked(scores: Scores, gold: csr_array, among: np.ndarray, depth: int, ties: Ties) -> np.ndarray:

@@ -108,7 +108,8 @@ class Report(Rendered):
             f"{self.method} on {self.corpus}, {self.split} split: {self.documents:,} documents; scores × 100; ties: {self.ties}."
         )
         order = f"Labels are ranked by {self.notes['ranked by']}." if "ranked by" in self.notes else ""
-        return Table("group", ((*COUNTS, *map(heading, self.metrics)),), (Zone("", rows),), (note, order))
+        chosen = f"Chosen: {self.notes['chosen']}." if "chosen" in self.notes else ""
+        return Table("group", ((*COUNTS, *map(heading, self.metrics)),), (Zone("", rows),), (note, order, chosen))
 
     def tables(self) -> list[Table]:
         """The scores, and how far they can be trusted where that is known."""

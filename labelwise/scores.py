@@ -86,10 +86,10 @@ class Scores:
         rows, places = np.nonzero(ranked >= 0)
         columns = ranked[rows, places]
         scores = at(self.values, rows, columns)
+        kept = scores > threshold
         answer: list[list[tuple[Label, float]]] = [[] for _ in range(len(self))]
-        for row, column, score in zip(rows.tolist(), columns.tolist(), scores.tolist(), strict=True):
-            if score > threshold:
-                answer[row].append((self.labels[column], score))
+        for row, column, score in zip(*(found[kept].tolist() for found in (rows, columns, scores)), strict=True):
+            answer[row].append((self.labels[column], score))
         return answer
 
     @staticmethod

@@ -7,14 +7,16 @@ import torch
 from typer.testing import CliRunner
 
 import labelwise.methods.neural  # noqa: F401  before devices are patched: it keeps what it finds when it is imported
-from labelwise import evaluate
+from labelwise import Corpus, Document, evaluate
 from labelwise.cli.main import app
 from labelwise.datasets.worlds import make_world
+from labelwise.errors import BadSettings
 from labelwise.jsonl import write_corpus
 from labelwise.methods import best
 from labelwise.methods.base import load
 from labelwise.methods.best import BestSettings, choose
 from labelwise.network import devices
+from labelwise.network.read_labels import ReadLabels
 from labelwise.registry import make_method
 
 
@@ -101,8 +103,55 @@ def test_members_may_be_given(world):
     assert [member.model.name for member in model._fitted.members] == ["lexical", "bonsai"]
 
 
+def test_a_folder_that_is_not_there_and_weights_for_members_not_yet_chosen_are_mistakes(world, tmp_path):
+    with pytest.raises(BadSettings, match="best: checkpoint: minlm: no such folder"):
+        choose(BestSettings(checkpoint="minlm"), world.train)
+    with pytest.raises(BadSettings, match="best: given: weights are those of members"):
+        make_method("best", {"given": {"few": [1.0]}}).fit(world.train, world.dev)
+
+
+@pytest.fixture(scope="module")
+def read(world, tmp_path_factory):
+    """`best` with a transformer as it is, and the folder it was saved in."""
+    place = tmp_path_factory.mktemp("read")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "choose_device", lambda name: torch.device("cpu"))
+        patch.setenv("LABELWISE_CACHE", str(place / "cache"))
+        model = make_method("best", {"checkpoint": str(tiny.bert(place / "bert")), "threads": 1}).fit(world.train, world.dev)
+    model.save(place / "model")
+    return model, place / "model"
+
+
+def test_with_a_transformer_it_is_saved_and_explains_what_is_read_and_what_learned(world, read):
+    model, folder = read
+    again = load(folder)
+    np.testing.assert_array_equal(again.predict(world.test).dense(), model.predict(world.test).dense())
+    column = int(np.argmax(model.predict(world.test[:1]).dense()[0]))
+    names = dict(again.explain(world.test[0], world.labels[column]).sources)
+    assert {"read-and-learned, its text", "read-and-learned, what training added", "linear"} <= set(names)
+
+
+def test_labels_are_encoded_once_for_all_explanations_and_predictions(world, read, monkeypatch):
+    model, encoded = load(read[1]), []
+    forward = ReadLabels.forward
+    monkeypatch.setattr(ReadLabels, "forward", lambda self, *given: encoded.append(1) or forward(self, *given))
+    model.predict(world.test[:1])
+    model.explain(world.test[0], world.labels[0])
+    model.explain(world.test[1], world.labels[1])
+    assert len(encoded) == 1
+
+
+def test_development_documents_without_labels_are_none(world, read):
+    bare = Corpus([Document("d", "some words")], world.labels, world.info)
+    with pytest.warns(UserWarning, match="no labels of development documents"):
+        model = make_method("best", {"checkpoint": read[0].settings.checkpoint, "threads": 1}).fit(world.train, bare)
+    assert model._fitted.members[0].model.name == "read-and-learned"
+
+
 def test_the_command_says_what_was_chosen(world, tmp_path):
     write_corpus(world, tmp_path / "corpus")
     told = CliRunner().invoke(app, ["train", "best", "--on", str(tmp_path / "corpus"), "--out", str(tmp_path / "model")])
     assert told.exit_code == 0, told.output
     assert "chosen: one classifier per label" in told.output
+    shown = CliRunner().invoke(app, ["evaluate", str(tmp_path / "model"), "--on", str(tmp_path / "corpus")])
+    assert "Chosen: one classifier per label" in shown.output

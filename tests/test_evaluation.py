@@ -123,7 +123,7 @@ def test_batches_do_not_change_the_result(monkeypatch):
     splits = make_world(documents=6000, labels=40, words=8)
     scores = Scores(np.random.default_rng(0).random((600, 40), dtype=np.float32), splits.labels)
     whole = evaluate(scores, splits, measures=["rp", "micro-f1"], per_label=True)
-    monkeypatch.setattr(evaluation, "BATCH", 1)  # 256 documents at a time
+    monkeypatch.setattr("labelwise.corpus.SCORES", 1)  # 256 documents at a time
     parts = evaluate(scores, splits, measures=["rp", "micro-f1"], per_label=True)
     assert whole.groups == parts.groups
     assert whole.labels == parts.labels

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from labelwise.methods.base import Method
 
 
+OtherLabels = Annotated[
+    Path | None, typer.Option("--labels", help="Another labels.jsonl, with labels training never saw.", show_default=False)
+]
+SHOWN = 60  # characters of a word
+
+
 def train(
     method: Annotated[
         str, typer.Argument(metavar="METHOD|RECIPE", help="A method, a packaged recipe or a .toml file.", show_default=False)
@@ -49,7 +55,8 @@ def train(
     threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="10m", help="Time for the epochs: 90s, 10m, 2h; one is always done.", show_default=False)
+        str | None,
+        typer.Option(metavar="10m", help="Time for the epochs, or for all of best: 90s, 10m, 2h; one epoch is always done."),
     ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits on every run on CUDA too; slower.")
@@ -181,13 +188,11 @@ def predict(
     ] = None,
     threshold: Annotated[str, typer.Option(help=f"Leave out labels with this score or less; {TARGETS}")] = "0",
     raw: Raw = False,
-    labels: Annotated[
-        Path | None, typer.Option(help="Another labels.jsonl, with labels training never saw.", show_default=False)
-    ] = None,
+    labels: OtherLabels = None,
     force: Force = False,
 ) -> None:
     """Give documents their labels, one JSON object a line, in the order of the input."""
-    from labelwise.corpus import Corpus
+    from labelwise.corpus import Corpus, batch_size
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import load
     from labelwise.predictions import prediction
@@ -201,7 +206,7 @@ def predict(
     most = top or (len(label_set) if aimed else 5)
     target: Any = nullcontext(sys.stdout) if out == "-" else new_file(Path(out), force=force)
     with target as stream:
-        for batch in _batches(bar(_documents(file), "predict"), 1000):
+        for batch in _batches(bar(_documents(file), "predict"), min(1000, batch_size(len(label_set)))):
             scores = fitted.predict(Corpus(batch, label_set))
             answers: Any = calibrated.top(scores, most, least) if calibrated else scores.top(most, least)
             for document, best in zip(batch, answers, strict=True):
@@ -212,6 +217,8 @@ def explain(
     model: ModelFolder,
     file: Annotated[str, typer.Argument(metavar="TEXTFILE|-", help="A text, or - for standard input.", show_default=False)],
     label: Annotated[str | None, typer.Option(help="The label to explain; the best one by default.", show_default=False)] = None,
+    labels: OtherLabels = None,
+    raw: Raw = False,
     as_json: Json = False,
 ) -> None:
     """Say which words of a text spoke for a label."""
@@ -219,31 +226,36 @@ def explain(
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import Explains, load
 
-    fitted, label_set = load(model), read_labels(model / "labels.jsonl")
+    fitted, label_set, calibrated = load(model), read_labels(labels or model / "labels.jsonl"), found_in(model, raw)
     if not isinstance(fitted, Explains):
         raise LabelwiseError(f"{model}: {fitted.name} cannot explain its labels")
     document = Document("text", _read_text(file))
     if label is None:
-        best = fitted.predict(Corpus([document], label_set)).top(1)[0]
+        scores = fitted.predict(Corpus([document], label_set))
+        best = (calibrated.judge(scores)[0] if calibrated else scores).top(1)[0]
         if not best:
             raise LabelwiseError("no label has a score for this text; name one with --label")
         chosen = best[0][0]
     else:
         chosen = label_set[label_set.column(label)]
     explanation = fitted.explain(document, chosen)
+    chance = calibrated.probability(chosen, explanation.score) if calibrated else None
     words = [(document.text[span.start : span.end], span) for span in explanation.spans]
     if as_json:
         plain = [{"word": word, "start": span.start, "end": span.end, "weight": round(span.weight, 6)} for word, span in words]
         told: dict[str, Any] = {"label": chosen.id, "name": chosen.name, "score": round(explanation.score, 6), "words": plain}
+        if chance is not None:
+            told["probability"] = round(chance, 6)
         if explanation.sources:
             told["sources"] = {name: round(part, 6) for name, part in explanation.sources}
         print(json.dumps(told, ensure_ascii=False))
         return
-    print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}")
+    sure = f", probability {chance:.3f}" if chance is not None else ""
+    print(f"{chosen.name} ({chosen.id}): {explanation.score:.3f}{sure}")
     for name, part in explanation.sources:
         print(f"  {part:+8.3f}  from {name}")
     for word, span in sorted(words, key=lambda pair: -abs(pair[1].weight)):
-        print(f"  {span.weight:+8.3f}  {word}  (character {span.start})")
+        print(f"  {span.weight:+8.3f}  {word if len(word) <= SHOWN else word[:SHOWN] + '…'}  (character {span.start})")
 
 
 def _finished(out: Path, model: Method, labels: LabelSet) -> bool:

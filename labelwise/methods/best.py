@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from labelwise.corpus import Corpus, count_labels
-from labelwise.errors import BadModel, MissingExtra
+from labelwise.errors import BadModel, BadSettings, MissingExtra
 from labelwise.methods.base import Decides
 from labelwise.methods.ensemble import Ensemble, EnsembleSettings, Member
 from labelwise.registry import make_method
@@ -78,6 +78,8 @@ class Best(Ensemble, Decides):
         if given.members:
             self.why = "members as given"
             return super()._members(train)
+        if any((given.given.frequent, given.given.few, given.given.zero)):
+            raise BadSettings("best: given: weights are those of members, and best chooses these; name members, or drop them")
         chosen = choose(given, train)
         self.why = chosen.why
         return [Member(make_method(name, own)) for name, own in chosen.members]
@@ -114,6 +116,8 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
         return f"{error.name} is not installed (pip install 'labelwise[neural]')"
     slow = choose_device(given.device).type == "cpu"
     if slow and not Path(given.checkpoint).is_dir():
+        if given.checkpoint != BestSettings.checkpoint:
+            raise BadSettings(f"best: checkpoint: {given.checkpoint}: no such folder; without a GPU a transformer comes from one")
         return "there is no GPU, and no folder of one was given that could be used without training it (--set checkpoint=FOLDER)"
     try:
         transformer: Any = read_transformer(given.checkpoint)

@@ -116,6 +116,7 @@ class Ensemble(ZeroShot):
 
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Load or train the members, then find their weights on the development documents."""
+        dev = dev if dev is not None and dev.gold().nnz else None  # without labels they teach nobody anything
         show, members = progress or silent, self._members(train)
         for member in members:
             if member.folder is not None and not _zero_shot(member.model):
@@ -293,7 +294,7 @@ class Ensemble(ZeroShot):
         able[ZERO] = [_zero_shot(model) for model in models]
         wanted = [getattr(self.settings.given, name) for name in GROUPS]
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
-        if self.settings.weights != "equal" and dev is not None and dev.gold().nnz:
+        if self.settings.weights != "equal" and dev is not None:
             checked, k, regress = dev.with_labels(train.labels), train.info.k, self.settings.weights == "regression"
             pools, as_new = make_pools(models, groups, checked, k, progress), None
             alone = able[ZERO].sum() == 1 and pools[ZERO].gold.any()  # has no weight to find, and learns its line from those

@@ -308,7 +308,7 @@ class Network:
 
     def _encode(self, labels: LabelSet, device: torch.device) -> tuple[LabelVectors, np.ndarray]:
         """The vectors of the labels the network knows among these, and their columns; encoded once per label set."""
-        if self._encoded is None or self._encoded[0] is not labels or self._encoded[1].query.device != device:
+        if self._encoded is None or self._encoded[0] != labels or self._encoded[1].query.device != device:
             model = self._ready()[0]
             encoder = model.network.label_encoder
             if isinstance(encoder, DescribedLabels):

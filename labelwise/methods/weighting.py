@@ -29,7 +29,6 @@ GROUPS = ("frequent", "few", "zero")
 FEW, ZERO = 1, 2  # their numbers among the groups
 POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
-BATCH = 1 << 23  # scores asked of a member at once
 PRETENDED = 2000  # development documents, the last ones, whose few labels are scored as if they were new
 UNSEEN = 3.0  # things that none of some trials was: more of them than these are not to be expected (19 times in 20)
 LEAST = np.float32(1e-6)  # score that a regression sees in the place of smaller ones, 0 among them
@@ -162,9 +161,9 @@ def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int
     Unlike in `evaluate`, zero labels that no document has are ranked too: what does not suffer from all of them does not
     suffer from some, and nobody knows today which of them will be used.
     """
-    size = max(256, BATCH // len(groups))
+    batches = dev.to_score()
     parts: list[list[Pool]] = [[] for _ in GROUPS]
-    for batch in progress(dev.batches(size), "score development documents", -(-len(dev) // size)):
+    for batch in progress(batches, "score development documents", len(batches)):
         several = [model.predict(batch) for model in models]
         for number, part in enumerate(parts):
             part.append(_pool(several, batch.gold(), groups == number, DEPTH * k))
