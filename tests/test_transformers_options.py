@@ -204,7 +204,7 @@ def test_states_and_gradients_of_sections_are_those_of_sections_read_alone(kind,
 def test_a_token_that_both_begins_and_ends_texts_is_refused_for_sections():
     read = Subwords.read(str(folder("bert")))
     alike = Subwords(read._tokenizer, ["[CLS]", "[CLS]", "[PAD]"], None)
-    given = EncoderSettings(kind="transformer", checkpoint="made", segment=8, segmentation="sections")
+    given = NetworkSettings(encoder=EncoderSettings(kind="transformer", checkpoint="made", segment=8, segmentation="sections"))
     with pytest.raises(BadSettings, match=r"made: one token both begins and ends texts.* encoder\.segmentation=consecutive"):
         SubwordReader(alike, np.zeros((0, 16)), library("bert")[1], given)
 

@@ -7,8 +7,10 @@ and padding is left out. Folders are read from safetensors; nothing in a folder 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from labelwise.network.transfer import send
 # makes one for any family, but looks at its values first, and so waits for the GPU in every step.
 PLAIN = ("bert", "electra", "roberta", "xlm-roberta")
 COUNTED = ("bert", "electra")  # families that count places from 0, so that they can be told
+UNHEARD = ("_name_or_path", "transformers_version", "use_cache")  # of a config: no state is changed by these
 
 Run = Callable[[Tensor, Tensor | None], Tensor]  # what to do with rows of numbers or vectors, and their mask
 
@@ -109,6 +112,16 @@ class TransformerEncoder(TokenEncoder):
         outside = [(name, part) for name, part in self.model.named_modules() if part not in inside]
         below = [part for name, part in outside if "embedding" in name or isinstance(part, nn.Embedding)]
         return [nn.ModuleList(below), *layers]
+
+    def digest(self) -> str:
+        """A name for all that the states of some tokens follow from."""
+        config: Any = self.model.config
+        shape = {name: value for name, value in config.to_dict().items() if name not in UNHEARD}
+        told = json.dumps([shape, self.segment, self.padding, self.sections, self.firsts], sort_keys=True, default=str)
+        digest = sha256(told.encode())
+        for weight in self.model.state_dict().values():
+            digest.update(weight.cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     def record(self, on: bool) -> None:
         """Record what training does on the GPU and play it back, or forget the recordings and free their memory."""
