@@ -286,11 +286,12 @@ def test_words_add_up_to_what_a_label_makes_of_the_states_it_reads(kind, segment
     check()
 
 
+@pytest.mark.parametrize("kept", ["true", "false"])
 @pytest.mark.parametrize(
     ("name", "kind", "segments"), [("bert-base", "bert", 1), ("roberta-base", "roberta", 1), ("hier-sci-bert", "bert", 4)]
 )
-def test_words_that_only_first_states_see_count_by_slope_times_vector(name, kind, segments):
-    model, labels = fitted(name, kind, segments)
+def test_words_that_only_first_states_see_count_by_slope_times_vector(name, kind, segments, kept):
+    model, labels = fitted(name, kind, segments, f"encoder.kept={kept}")
     _, weight, bias = (part[labels.column("owl")] for part in head(model))
     theirs = library(kind)[1]
 

@@ -93,8 +93,9 @@ def test_labels_attend_to_the_states_of_the_first_sections_and_words_keep_their_
 
 
 @both_kinds
-def test_the_largest_of_the_first_states_of_sections_is_judged_and_explained_by_slopes(kind):
-    model, labels = fitted("hier-sci-bert", kind, 3, SECTIONS)
+@pytest.mark.parametrize("kept", ["true", "false"])
+def test_the_largest_of_the_first_states_of_sections_is_judged_and_explained_by_slopes(kind, kept):
+    model, labels = fitted("hier-sci-bert", kind, 3, SECTIONS, f"encoder.kept={kept}")
     _, weight, bias = (part[labels.column("owl")] for part in head(model))
 
     @few_examples

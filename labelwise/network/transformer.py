@@ -211,6 +211,10 @@ class KeptStates(TokenEncoder):
         """(texts, width), the mean of the states of each short text."""
         return self.encoder.eval().say(numbers, lengths)
 
+    def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
+        """Those of the transformer, which reads the tokens once more: states that were kept have no slopes."""
+        return self.encoder.eval().contributions(tokens, judge)
+
 
 def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
