@@ -238,7 +238,8 @@ class SubwordReader(Reader):
         begin, done, inside = 0, 0, self.segment - 2
         for number, piece in enumerate(self._pieces(document)):
             place = document.text.find(piece, begin)
-            spans, words = self.subwords.spans(piece, self.limit), self.subwords.words(piece, self.limit)
+            spans = self.subwords.spans(piece, self.limit)
+            words = self.subwords.words(piece, spans)
             if place >= 0:
                 begin = place + len(piece)
                 for token, ((start, end), word) in enumerate(zip(spans, words, strict=True)):
