@@ -205,6 +205,13 @@ def test_recomputing_layers_gives_the_same_gradients(kind):
         assert torch.allclose(gradient, gradients[1][name], rtol=1e-4, atol=1e-4), name
 
 
+def test_the_library_says_nothing_of_caches_where_layers_are_recomputed(monkeypatch):
+    said = []
+    monkeypatch.setattr(transformers.utils.generic.logger, "warning_once", said.append)
+    encoder("bert", recompute=True).train()(batch([[5, 6, 7, 8]]))
+    assert not said
+
+
 @pytest.mark.parametrize("kind", sorted(NOT_RECOMPUTED))
 def test_what_the_library_cannot_recompute_is_refused(kind):
     with pytest.raises(BadSettings, match=rf"encoder\.recompute=true, but .* cannot recompute a {kind}"):

@@ -66,6 +66,7 @@ class TransformerEncoder(TokenEncoder):
             raise BadSettings(f"encoder.recompute=true, but the transformers library cannot recompute a {config.model_type}")
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            config.use_cache = False  # else the library says that the two do not go together
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) states."""
