@@ -62,7 +62,7 @@ class LabelNetwork(nn.Module):
         if isinstance(self.token_encoder, Slopes) and not isinstance(self.attention, LabelAttention):
             return Contributions(
                 *self.token_encoder.contributions(
-                    tokens, lambda states: self.decoder(self.attention, states, one, tokens.lengths)[0, 0]
+                    tokens, lambda states: self.decoder(self.attention, self._read(states), one, tokens.lengths)[0, 0]
                 )
             )
         with torch.no_grad():
@@ -75,7 +75,9 @@ class LabelNetwork(nn.Module):
 
     def states(self, tokens: Tokens) -> Tensor:
         """What labels read, of length 1 where their vectors are made for that."""
-        states: Tensor = self.token_encoder(tokens)
+        return self._read(self.token_encoder(tokens))
+
+    def _read(self, states: Tensor) -> Tensor:
         return functional.normalize(states, dim=-1) if self.label_encoder.unit else states
 
     def trainable(self) -> int:
