@@ -169,6 +169,13 @@ def test_an_explanation_says_what_came_from_the_text_and_what_from_training(fold
         assert (sources["what training added"] != 0) == seen[column]
 
 
+@pytest.mark.parametrize("reads", ["attention=first", "average_first=true"])
+def test_explanations_by_slopes_have_the_score_that_is_predicted(folder, splits, reads):
+    model, document = fitted(folder, splits, reads), splits.test[0]
+    found = [model.explain(document, label).score for label in splits.labels]
+    np.testing.assert_allclose(found, model.predict(splits.test).dense()[0], rtol=0.02)
+
+
 def test_with_states_that_are_kept_all_but_the_encoder_is_trained(folder, splits, tmp_path):
     model = fitted(folder, splits, "encoder.kept=true", "training.learning_rate=0.01")
     network = model._fitted.network

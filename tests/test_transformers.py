@@ -205,6 +205,13 @@ def test_recomputing_layers_gives_the_same_gradients(kind):
         assert torch.allclose(gradient, gradients[1][name], rtol=1e-4, atol=1e-4), name
 
 
+def test_the_library_says_nothing_of_caches_where_layers_are_recomputed(monkeypatch):
+    said = []
+    monkeypatch.setattr(transformers.utils.generic.logger, "warning_once", said.append)
+    encoder("bert", recompute=True).train()(batch([[5, 6, 7, 8]]))
+    assert not said
+
+
 @pytest.mark.parametrize("kind", sorted(NOT_RECOMPUTED))
 def test_what_the_library_cannot_recompute_is_refused(kind):
     with pytest.raises(BadSettings, match=rf"encoder\.recompute=true, but .* cannot recompute a {kind}"):
@@ -286,11 +293,12 @@ def test_words_add_up_to_what_a_label_makes_of_the_states_it_reads(kind, segment
     check()
 
 
+@pytest.mark.parametrize("kept", ["true", "false"])
 @pytest.mark.parametrize(
     ("name", "kind", "segments"), [("bert-base", "bert", 1), ("roberta-base", "roberta", 1), ("hier-sci-bert", "bert", 4)]
 )
-def test_words_that_only_first_states_see_count_by_slope_times_vector(name, kind, segments):
-    model, labels = fitted(name, kind, segments)
+def test_words_that_only_first_states_see_count_by_slope_times_vector(name, kind, segments, kept):
+    model, labels = fitted(name, kind, segments, f"encoder.kept={kept}")
     _, weight, bias = (part[labels.column("owl")] for part in head(model))
     theirs = library(kind)[1]
 

@@ -93,8 +93,9 @@ def test_labels_attend_to_the_states_of_the_first_sections_and_words_keep_their_
 
 
 @both_kinds
-def test_the_largest_of_the_first_states_of_sections_is_judged_and_explained_by_slopes(kind):
-    model, labels = fitted("hier-sci-bert", kind, 3, SECTIONS)
+@pytest.mark.parametrize("kept", ["true", "false"])
+def test_the_largest_of_the_first_states_of_sections_is_judged_and_explained_by_slopes(kind, kept):
+    model, labels = fitted("hier-sci-bert", kind, 3, SECTIONS, f"encoder.kept={kept}")
     _, weight, bias = (part[labels.column("owl")] for part in head(model))
 
     @few_examples
@@ -204,7 +205,7 @@ def test_states_and_gradients_of_sections_are_those_of_sections_read_alone(kind,
 def test_a_token_that_both_begins_and_ends_texts_is_refused_for_sections():
     read = Subwords.read(str(folder("bert")))
     alike = Subwords(read._tokenizer, ["[CLS]", "[CLS]", "[PAD]"], None)
-    given = EncoderSettings(kind="transformer", checkpoint="made", segment=8, segmentation="sections")
+    given = NetworkSettings(encoder=EncoderSettings(kind="transformer", checkpoint="made", segment=8, segmentation="sections"))
     with pytest.raises(BadSettings, match=r"made: one token both begins and ends texts.* encoder\.segmentation=consecutive"):
         SubwordReader(alike, np.zeros((0, 16)), library("bert")[1], given)
 

@@ -114,9 +114,8 @@ class Subwords:
         parts = [(start, text[start:end]) for start, end in offsets]
         return [(start + len(part) - len(part.lstrip()), start + len(part.rstrip() or part)) for start, part in parts]
 
-    def words(self, text: str, limit: int | None) -> list[int]:
-        """For each token the place of its word in `token_spans(text, newlines=False)`; blanks have the word at or before them."""
-        spans = self.spans(text, limit)
+    def words(self, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+        """For each of these tokens the place of its word in `token_spans(text, newlines=False)`; blanks have that before them."""
         end = self._end(text, spans[-1][1]) if spans else 0
         starts = [start for start, _ in token_spans(text[:end], newlines=False)]
         found = np.searchsorted(starts, [start for start, _ in spans], side="right") - 1

@@ -205,7 +205,7 @@ class Network:
         reader: Reader
         if given.encoder.kind == "transformer":
             transformer = described_transformer(folder / "encoder")
-            reader = SubwordReader.load(folder, transformer, given.encoder)
+            reader = SubwordReader.load(folder, transformer, given)
         else:
             reader = WordReader.load(folder, given.words, given.seed, elmo=bool(given.encoder.elmo))
         nodes = _read_nodes(folder / "nodes.safetensors", given.labels.nodes) if "nodes" in Parts(given).sources else None
@@ -257,7 +257,7 @@ class Network:
         transformer, subwords = read_transformer(given.checkpoint), Subwords.read(given.checkpoint)
         table = transformer.get_input_embeddings().weight.detach().numpy()  # type: ignore[operator]
         needed = "centroid" in Parts(self.settings).sources
-        return SubwordReader(subwords, table.copy() if needed else table[:0], transformer, given), transformer
+        return SubwordReader(subwords, table.copy() if needed else table[:0], transformer, self.settings), transformer
 
     def _read_vectors(self, train: Corpus, progress: Progress) -> WordVectors:
         given = self.settings.words

@@ -26,12 +26,11 @@ from labelwise.features.vectors import WordVectors, label_words
 from labelwise.features.words import token_spans, tokenize
 from labelwise.labels import Label, LabelSet
 from labelwise.network.batches import filled
-from labelwise.network.composition import EncoderSettings, WordSettings
-from labelwise.network.devices import precision
+from labelwise.network.composition import NetworkSettings, WordSettings, over_segments
+from labelwise.network.devices import precision, settled_precision
 from labelwise.network.elmo import Elmo
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.training import TOKENS, TrainingSettings, prediction_batches
-from labelwise.network.transformer import TransformerEncoder, segment_length
 from labelwise.progress import Progress, silent
 
 CACHED = 1536  # tokens of a batch whose states stay in a CPU's cache from one layer of a transformer to the next
@@ -175,28 +174,27 @@ class WordReader(Reader):
 class SubwordReader(Reader):
     """Segments of sub-words, as a transformer wants them."""
 
-    def __init__(self, subwords: Subwords, table: np.ndarray, transformer: nn.Module, settings: EncoderSettings) -> None:
+    def __init__(self, subwords: Subwords, table: np.ndarray, transformer: nn.Module, settings: NetworkSettings) -> None:
         self.subwords, self.table, self.unknown = subwords, table, subwords.first
-        self.segment = segment_length(transformer, subwords.padding, settings.segment)
-        self.segments, self.sections = settings.segments, settings.segmentation == "sections"
-        self.limit = (self.segment - 2) * (1 if self.sections else settings.segments)
-        self.keeper = None  # what makes states once and for all
-        if settings.kept:
-            self.keeper = TransformerEncoder(transformer, self.segment, subwords.padding, 0.0, sections=self.sections)
+        encoder, given = over_segments(settings, transformer, subwords.padding), settings.encoder
+        self.segment, self.segments, self.sections = encoder.segment, given.segments, encoder.sections
+        self.limit = (self.segment - 2) * (1 if self.sections else self.segments)
+        self.keeper = encoder if given.kept else None  # what makes states once and for all
+        self.precision = settings.training.precision
         known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
-                f"{settings.checkpoint}: its tokenizer has {subwords.size:,} sub-words, but the weights know {known:,}; give "
+                f"{given.checkpoint}: its tokenizer has {subwords.size:,} sub-words, but the weights know {known:,}; give "
                 "a folder whose files belong together"
             )
         if self.sections and subwords.first == subwords.last:
             raise BadSettings(
-                f"{settings.checkpoint}: one token both begins and ends texts, so that sections could not be told apart; set "
+                f"{given.checkpoint}: one token both begins and ends texts, so that sections could not be told apart; set "
                 "encoder.segmentation=consecutive"
             )
 
     @classmethod
-    def load(cls, folder: Path, transformer: nn.Module, settings: EncoderSettings) -> SubwordReader:
+    def load(cls, folder: Path, transformer: nn.Module, settings: NetworkSettings) -> SubwordReader:
         """Read what `save` wrote."""
         table = load_file(folder / "names.safetensors")["table"]
         return cls(Subwords.load(folder / "encoder"), table, transformer, settings)
@@ -213,7 +211,7 @@ class SubwordReader(Reader):
         return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
 
     def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
-        """(tokens, 1, width) for each document, the states that are kept; in the precision that holds where this is called."""
+        """(tokens, 1, width) for each document, the states that are kept."""
         return None if self.keeper is None else self._states(self.numbers(documents), device)
 
     def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
@@ -221,11 +219,9 @@ class SubwordReader(Reader):
         if self.keeper is None:
             return None
         numbers, digest = self.corpus_numbers(documents, silent), hashlib.sha256()
-        for tensor in self.keeper.model.state_dict().values():
-            digest.update(tensor.cpu().numpy().tobytes())
         for row in numbers:
             digest.update(row.tobytes() + b"-")
-        key = [digest.hexdigest(), self.segment, self.sections, device.type]
+        key = [self.keeper.digest(), digest.hexdigest(), device.type, settled_precision(self.precision, device, predicting=True)]
         return arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
 
     def name(self, name: str, limit: int) -> np.ndarray:
@@ -242,7 +238,8 @@ class SubwordReader(Reader):
         begin, done, inside = 0, 0, self.segment - 2
         for number, piece in enumerate(self._pieces(document)):
             place = document.text.find(piece, begin)
-            spans, words = self.subwords.spans(piece, self.limit), self.subwords.words(piece, self.limit)
+            spans = self.subwords.spans(piece, self.limit)
+            words = self.subwords.words(piece, spans)
             if place >= 0:
                 begin = place + len(piece)
                 for token, ((start, end), word) in enumerate(zip(spans, words, strict=True)):
@@ -268,8 +265,7 @@ class SubwordReader(Reader):
     def _blocks(self, rows: Sequence[np.ndarray], device: torch.device, progress: Progress) -> Blocks:
         cuts = [rows[at : at + TEXTS] for at in range(0, len(rows), TEXTS)]
         for block in progress(cuts, "read with the transformer", len(cuts)):
-            with precision("auto", device, predicting=True):
-                yield np.concatenate(self._states(block, device))
+            yield np.concatenate(self._states(block, device))
 
     @torch.no_grad()
     def _states(self, rows: Sequence[np.ndarray], device: torch.device) -> list[np.ndarray]:
@@ -279,7 +275,8 @@ class SubwordReader(Reader):
         found: list[np.ndarray] = [np.zeros(0)] * len(rows)
         for part in prediction_batches(lengths, TrainingSettings(), CACHED if device.type == "cpu" else TOKENS):
             tokens = Tokens(filled([rows[place] for place in part], device).long(), torch.from_numpy(lengths[part]))
-            states = keeper(tokens).half().cpu().numpy()
+            with precision(self.precision, device, predicting=True):
+                states = keeper(tokens).half().cpu().numpy()
             for place, own in zip(part, states, strict=True):
                 found[place] = own[: len(rows[place]), None]
         return found

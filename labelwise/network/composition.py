@@ -233,24 +233,15 @@ def build(
     mix: ScalarMix | None = None,
 ) -> LabelNetwork:
     """The network that the settings describe, with its first weights; a transformer comes with the number of its padding."""
-    parts, given, sections = Parts(settings), settings.encoder, settings.encoder.segmentation == "sections"
+    parts, given, segment = Parts(settings), settings.encoder, LONGEST
+    sections = given.segmentation == "sections"
     sources = [{"centroid": vectors.shape[1], "nodes": node_width}[source] for source in parts.sources]
     tokens: TokenEncoder
     if transformer is None:
         tokens = _over_words(settings, parts, vectors, sum(sources), mix)
     else:
-        model, padding = transformer
-        segment = segment_length(model, padding, given.segment)
-        tokens = TransformerEncoder(
-            model,
-            segment,
-            padding,
-            given.dropout_of_states,
-            frozen=given.frozen,
-            recompute=given.recompute,
-            sections=sections,
-            firsts=sections and parts.attention == "segments",
-        )
+        tokens = over_segments(settings, *transformer)
+        segment = tokens.segment
         if given.kept:
             tokens = KeptStates(tokens)
     if parts.learned:
@@ -278,7 +269,7 @@ def build(
         "label": LabelAttention,
         "projected": lambda: ProjectedAttention(tokens.width, encoder.width),
         "first": FirstToken,
-        "segments": lambda: FirstTokens(1 if sections else getattr(tokens, "segment", LONGEST)),
+        "segments": lambda: FirstTokens(1 if sections else segment),
     }
     decoders: dict[str, Callable[[], Decoder]] = {
         "dot": DotDecoder,
@@ -290,6 +281,22 @@ def build(
     if settings.average_first:
         attention = AverageWithFirst(attention)
     return LabelNetwork(tokens, encoder, attention, decoders[parts.decoder]())
+
+
+def over_segments(settings: NetworkSettings, model: nn.Module, padding: int) -> TransformerEncoder:
+    """What encodes segments of sub-words, whether its states are kept or it is trained."""
+    given = settings.encoder
+    sections = given.segmentation == "sections"
+    return TransformerEncoder(
+        model,
+        segment_length(model, padding, given.segment),
+        padding,
+        given.dropout_of_states,
+        frozen=given.frozen,
+        recompute=given.recompute,
+        sections=sections,
+        firsts=sections and Parts(settings).attention == "segments",
+    )
 
 
 def _over_words(

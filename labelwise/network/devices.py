@@ -25,10 +25,16 @@ def choose_device(name: str) -> torch.device:
 
 def precision(asked: str, device: torch.device, *, predicting: bool = False) -> AbstractContextManager[None]:
     """Where matrix products are made in the precision that is asked for; `predicting` is said of transformers only."""
+    rounded = settled_precision(asked, device, predicting=predicting) == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16) if rounded else nullcontext()
+
+
+def settled_precision(asked: str, device: torch.device, *, predicting: bool = False) -> str:
+    """The same by its name, auto settled."""
+    if asked != "auto":
+        return asked
     faster = device.type == "cuda" or (predicting and device.type == "cpu" and _cpu_is_faster_in_bfloat16())
-    if asked == "bfloat16" or (asked == "auto" and faster):
-        return torch.autocast(device.type, torch.bfloat16)
-    return nullcontext()
+    return "bfloat16" if faster else "float32"
 
 
 @cache

@@ -15,8 +15,7 @@ from labelwise.network.decoders import Decoder
 from labelwise.network.label_encoders import LabelEncoder, LabelVectors
 from labelwise.network.read_labels import ReadLabels
 from labelwise.network.reading import Attention, LabelAttention
-from labelwise.network.token_encoders import TokenEncoder, Tokens
-from labelwise.network.transformer import TransformerEncoder
+from labelwise.network.token_encoders import Slopes, TokenEncoder, Tokens
 
 
 class LabelNetwork(nn.Module):
@@ -60,10 +59,10 @@ class LabelNetwork(nn.Module):
         first state of a transformer only, the parts are slopes by the tokens' vectors × the vectors.
         """
         one = labels.at(slice(label, label + 1))
-        if isinstance(self.token_encoder, TransformerEncoder) and not isinstance(self.attention, LabelAttention):
+        if isinstance(self.token_encoder, Slopes) and not isinstance(self.attention, LabelAttention):
             return Contributions(
                 *self.token_encoder.contributions(
-                    tokens, lambda states: self.decoder(self.attention, states, one, tokens.lengths)[0, 0]
+                    tokens, lambda states: self.decoder(self.attention, self._read(states), one, tokens.lengths)[0, 0]
                 )
             )
         with torch.no_grad():
@@ -76,7 +75,9 @@ class LabelNetwork(nn.Module):
 
     def states(self, tokens: Tokens) -> Tensor:
         """What labels read, of length 1 where their vectors are made for that."""
-        states: Tensor = self.token_encoder(tokens)
+        return self._read(self.token_encoder(tokens))
+
+    def _read(self, states: Tensor) -> Tensor:
         return functional.normalize(states, dim=-1) if self.label_encoder.unit else states
 
     def trainable(self) -> int:

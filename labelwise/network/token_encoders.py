@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,15 @@ class TokenEncoder(nn.Module, ABC):
 
     def record(self, on: bool) -> None:
         """Record on a GPU what gains by it, or forget that; nothing does here: recurrent layers are few and large kernels."""
+
+
+@runtime_checkable
+class Slopes(Protocol):
+    """What a token encoder can do that sees a document whole, so that each of its states is made from all tokens."""
+
+    def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
+        """A number that is made from the states of one document, and each token's part: the slope by its vector × the vector."""
+        ...
 
 
 def spatial_dropout(states: Tensor, rate: float, training: bool) -> Tensor:

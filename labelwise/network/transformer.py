@@ -7,8 +7,10 @@ and padding is left out. Folders are read from safetensors; nothing in a folder 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from labelwise.network.transfer import send
 # makes one for any family, but looks at its values first, and so waits for the GPU in every step.
 PLAIN = ("bert", "electra", "roberta", "xlm-roberta")
 COUNTED = ("bert", "electra")  # families that count places from 0, so that they can be told
+UNHEARD = ("_name_or_path", "transformers_version", "use_cache")  # of a config: no state is changed by these
 
 Run = Callable[[Tensor, Tensor | None], Tensor]  # what to do with rows of numbers or vectors, and their mask
 
@@ -63,6 +66,7 @@ class TransformerEncoder(TokenEncoder):
             raise BadSettings(f"encoder.recompute=true, but the transformers library cannot recompute a {config.model_type}")
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            config.use_cache = False  # else the library says that the two do not go together
 
     def forward(self, tokens: Tokens) -> Tensor:
         """(batch, length, width) states."""
@@ -109,6 +113,16 @@ class TransformerEncoder(TokenEncoder):
         outside = [(name, part) for name, part in self.model.named_modules() if part not in inside]
         below = [part for name, part in outside if "embedding" in name or isinstance(part, nn.Embedding)]
         return [nn.ModuleList(below), *layers]
+
+    def digest(self) -> str:
+        """A name for all that the states of some tokens follow from."""
+        config: Any = self.model.config
+        shape = {name: value for name, value in config.to_dict().items() if name not in UNHEARD}
+        told = json.dumps([shape, self.segment, self.padding, self.sections, self.firsts], sort_keys=True, default=str)
+        digest = sha256(told.encode())
+        for weight in self.model.state_dict().values():
+            digest.update(weight.cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     def record(self, on: bool) -> None:
         """Record what training does on the GPU and play it back, or forget the recordings and free their memory."""
@@ -197,6 +211,10 @@ class KeptStates(TokenEncoder):
     def say(self, numbers: Tensor, lengths: Tensor) -> Tensor:
         """(texts, width), the mean of the states of each short text."""
         return self.encoder.eval().say(numbers, lengths)
+
+    def contributions(self, tokens: Tokens, judge: Callable[[Tensor], Tensor]) -> tuple[float, list[float]]:
+        """Those of the transformer, which reads the tokens once more: states that were kept have no slopes."""
+        return self.encoder.eval().contributions(tokens, judge)
 
 
 def read_transformer(checkpoint: str) -> nn.Module:
