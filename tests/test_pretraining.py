@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny import bert, roberta
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from typer.testing import CliRunner
@@ -365,10 +365,20 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
     refused(r"weights in a pickle, .* writes model\.safetensors")
     (start / "model.safetensors").write_bytes(kept)
     config = json.loads((start / "config.json").read_text())
-    (start / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    refused(r"16 weights are missing, such as bert\.encoder\.layer\.2\.")
+    for changed, message in (
+        ({"num_hidden_layers": 3}, r"the bert that .* describes: 16 missing \(encoder\.layer\.2\."),
+        ({"num_hidden_layers": 1}, r"16 not known \(encoder\.layer\.1\."),
+        ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
+    ):
+        (start / "config.json").write_text(json.dumps(config | changed))
+        refused(message)
     (start / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     refused("a model of type 'gpt2'; --from goes on from bert")
+    (start / "config.json").write_text(json.dumps(config))
+    broken = load_file(start / "model.safetensors")
+    broken["pooler.dense.bias"][3] = torch.nan
+    save_file(broken, start / "model.safetensors", {"format": "pt"})
+    refused(r"start: 1 with weights that are not finite \(pooler\.dense\.bias\); copy or download it again")
     assert not (tmp_path / "out").exists()
 
 

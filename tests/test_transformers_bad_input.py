@@ -72,6 +72,16 @@ def test_weights_that_do_not_fit_are_named(tmp_path, config, message):
         read_transformer(changed(tmp_path / "changed", **config))
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named(tmp_path, value):
+    def broken(found):
+        found["bert.encoder.layer.1.output.dense.bias"][3] = value
+        return found
+
+    with pytest.raises(BadModel, match=r"broken: 1 with weights that are not finite \(encoder\.layer\.1\.output\.dense\.bias\); "):
+        read_transformer(changed(tmp_path / "broken", weights=broken))
+
+
 @pytest.mark.parametrize(
     ("family", "shape"),
     [

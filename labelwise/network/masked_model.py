@@ -25,7 +25,7 @@ from transformers import (
 from labelwise.errors import BadModel
 from labelwise.features.subwords import Subwords, quiet
 from labelwise.network.masking import Marks
-from labelwise.network.transformer import require_safetensors
+from labelwise.network.transformer import require_fit, require_safetensors
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
@@ -105,18 +105,19 @@ def read_model(folder: Path) -> MaskedModel:
         raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
     require_safetensors(folder)
     subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}
+    told = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for refusing them by name
     try:
         with quiet():
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
             if config.model_type not in HEADS:
                 raise BadModel(f"{folder}: a model of type {config.model_type!r}; --from goes on from {', '.join(HEADS)}")
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            encoder = AutoModel.from_pretrained(folder, **local)
-            network, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **local)
+            encoder, found = AutoModel.from_pretrained(folder, **local, **told)
+            network, headed = AutoModelForMaskedLM.from_pretrained(folder, **local, **told)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise BadModel(f"{folder}: cannot be read ({str(error).partition(chr(10))[0]}); copy or download it again") from None
-    if missing := [name for name in report["missing_keys"] if name.startswith(network.base_model_prefix)]:
-        raise BadModel(f"{folder}: {len(missing)} weights are missing, such as {min(missing)}; copy or download it again")
+    require_fit(str(folder), encoder, found)
+    require_fit(str(folder), network, headed | {"missing_keys": (), "unexpected_keys": ()})  # of heads, any may be there
     if tokenizer.mask_token_id is None or subwords.size > config.vocab_size:
         raise BadModel(f"{folder}: its tokenizer has no mask, or more tokens than the model; take both from one place")
     return MaskedModel(tokenizer, subwords, network.float(), _pooler(encoder.float()))

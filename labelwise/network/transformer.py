@@ -219,7 +219,7 @@ def read_transformer(checkpoint: str) -> nn.Module:
         )
     if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
         raise BadModel(f"{checkpoint}: {model.config.model_type} is no encoder of texts; take one, such as BERT or RoBERTa")
-    _require_fit(checkpoint, model, told)
+    require_fit(checkpoint, model, told)
     return _without_pooler(model)
 
 
@@ -267,7 +267,7 @@ def require_safetensors(folder: Path) -> None:
     raise BadModel(f"{folder}: no model.safetensors in it; give a folder that `save_pretrained` wrote")
 
 
-def _require_fit(checkpoint: str, model: Any, told: dict[str, Any]) -> None:
+def require_fit(checkpoint: str, model: Any, told: dict[str, Any]) -> None:
     """Refuse weights that are not those of this encoder, by name; what belongs to none of its parts is a head, and harmless."""
     parts = tuple(f"{name}." for name, _ in model.named_children())
     missing = [name for name in told["missing_keys"] if not name.startswith("pooler.")]
@@ -280,6 +280,8 @@ def _require_fit(checkpoint: str, model: Any, told: dict[str, Any]) -> None:
             f"{_named('missing', missing)}{_named('not known', unknown)}{_named('of another size', resized)}"
             "give a folder whose files belong together"
         )
+    if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
+        raise BadModel(f"{checkpoint}: {_named('with weights that are not finite', broken)}copy or download it again")
 
 
 def _without_pooler(model: nn.Module) -> nn.Module:
