@@ -366,6 +366,7 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
     (start / "model.safetensors").write_bytes(kept)
     config = json.loads((start / "config.json").read_text())
     for changed, message in (
+        ({"is_decoder": True}, "this bert reads from left to right only"),
         ({"num_hidden_layers": 3}, r"the bert that .* describes: 16 missing \(encoder\.layer\.2\."),
         ({"num_hidden_layers": 1}, r"16 not known \(encoder\.layer\.1\."),
         ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),

@@ -25,7 +25,7 @@ from transformers import (
 from labelwise.errors import BadModel
 from labelwise.features.subwords import Subwords, quiet
 from labelwise.network.masking import Marks
-from labelwise.network.transformer import require_fit, require_safetensors
+from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
@@ -116,11 +116,13 @@ def read_model(folder: Path) -> MaskedModel:
             network, headed = AutoModelForMaskedLM.from_pretrained(folder, **local, **told)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise BadModel(f"{folder}: cannot be read ({str(error).partition(chr(10))[0]}); copy or download it again") from None
+    require_family(str(folder), config)
     require_fit(str(folder), encoder, found)
+    require_encoder(str(folder), encoder.float())  # rounded, it would be less sure
     require_fit(str(folder), network, headed | {"missing_keys": (), "unexpected_keys": ()})  # of heads, any may be there
     if tokenizer.mask_token_id is None or subwords.size > config.vocab_size:
         raise BadModel(f"{folder}: its tokenizer has no mask, or more tokens than the model; take both from one place")
-    return MaskedModel(tokenizer, subwords, network.float(), _pooler(encoder.float()))
+    return MaskedModel(tokenizer, subwords, network.float(), _pooler(encoder))
 
 
 def write_model(model: MaskedModel, folder: Path) -> None:
