@@ -351,6 +351,8 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
             pretrain(*texts, tmp_path / "out", SMALL, start=start)
 
     start = tmp_path / "start"
+    refused("start: no such folder$")
+    start.mkdir()
     refused("start: no config.json in it; --from takes a transformers folder on this machine")
     bert(start)
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from labelwise.corpus import Document
 from labelwise.errors import BadModel, BadSettings
-from labelwise.features.subwords import quiet
+from labelwise.features.subwords import Subwords, quiet
 from labelwise.methods.base import load
 from labelwise.network.masked_model import read_model
 from labelwise.network.transformer import read_transformer
@@ -177,8 +177,14 @@ def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_p
     with pytest.raises(BadModel, match=r"pytorch_model\.bin: weights in a pickle.* are not read; convert .*`(.*)`") as refused:
         read_transformer(str(place))
     advice = str(refused.value).split("`")[1].replace("NEW_FOLDER", repr(str(tmp_path / "new")))
+    assert "the same with AutoTokenizer" in str(refused.value)
     with quiet():
-        exec(advice, {"AutoModel": transformers.AutoModel})
+        exec(advice, vars(transformers))
+        exec(advice.replace("AutoModel", "AutoTokenizer"), vars(transformers))
+    assert (
+        Subwords.read(str(tmp_path / "new")).numbers(TEXTS, None)[0].tolist()
+        == Subwords.read(str(place)).numbers(TEXTS, None)[0].tolist()
+    )
     found, expected = read_transformer(str(tmp_path / "new")).state_dict(), library("bert")[1].state_dict()
     assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
 
@@ -217,9 +223,16 @@ def test_code_in_a_folder_is_never_run(tmp_path):
 def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
-        BadModel, match=r"zoo/no-such-bert: cannot be read .*download the checkpoint elsewhere and give its folder"
+        BadModel, match=r"zoo/no-such-bert: cannot be read .*elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
     ):
         read_transformer("zoo/no-such-bert")
+
+
+def test_a_file_is_refused_and_its_folder_named():
+    for name in ("config.json", "model.safetensors"):
+        for read in (lambda path: read_transformer(str(path)), read_model):
+            with pytest.raises(BadModel, match=f"{name}: a file; give the folder that it is in, {folder('bert')}$"):
+                read(folder("bert") / name)
 
 
 @pytest.mark.parametrize(

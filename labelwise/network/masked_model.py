@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from labelwise.errors import BadModel
-from labelwise.features.subwords import Subwords, quiet
+from labelwise.features.subwords import Subwords, is_folder, quiet
 from labelwise.network.masking import Marks
 from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
 
@@ -101,7 +101,7 @@ def new_model(cutter: Tokenizer, *, layers: int, width: int, heads: int, length:
 
 def read_model(folder: Path) -> MaskedModel:
     """The model of a transformers folder on this machine; what predicts hidden words is new where the folder has none."""
-    if not (folder / "config.json").is_file():
+    if not is_folder(str(folder)) or not (folder / "config.json").is_file():
         raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
     require_safetensors(folder)
     subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}

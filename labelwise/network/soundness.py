@@ -24,7 +24,8 @@ def require_safetensors(folder: Path) -> None:
     if pickled:
         raise BadModel(
             f"{folder / pickled}: weights in a pickle, which could run code, are not read; convert them where you trust them: "
-            f"`AutoModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)` writes model.safetensors"
+            f"`AutoModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)` writes model.safetensors, and "
+            "the same with AutoTokenizer its tokenizer"
         )
     raise BadModel(f"{folder}: no model.safetensors in it; give a folder that `save_pretrained` wrote")
 

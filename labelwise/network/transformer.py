@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
-from labelwise.features.subwords import quiet
+from labelwise.features.subwords import DOWNLOAD, is_folder, quiet
 from labelwise.network.packing import pack
 from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length, placed
 from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
@@ -202,11 +202,10 @@ class KeptStates(TokenEncoder):
 
 def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
-    folder = Path(checkpoint)
     if not checkpoint:
         raise BadSettings("encoder.checkpoint is empty; name a transformer's folder, or its name on the model hub")
-    if folder.is_dir():
-        require_safetensors(folder)
+    if is_folder(checkpoint):
+        require_safetensors(Path(checkpoint))
     with _complaints(checkpoint):
         from transformers import AutoModel
 
@@ -275,8 +274,7 @@ def _complaints(checkpoint: str) -> Iterator[None]:
         way = (
             "the folder must hold config.json and model.safetensors of an encoder that the transformers library knows"
             if Path(checkpoint).is_dir()
-            else "there is no such folder, and the model hub gave none of that name; without network, download the checkpoint "
-            "elsewhere and give its folder"
+            else f"there is no such folder, and the model hub gave none of that name; {DOWNLOAD}"
         )
         raise BadModel(f"{checkpoint}: cannot be read ({reason}); {way}") from None
 
