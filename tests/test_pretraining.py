@@ -417,7 +417,10 @@ def test_the_command_reads_a_corpus_and_says_what_it_did(world, encoder, tmp_pat
     assert not (tmp_path / ".out.training").exists()
     done = CliRunner().invoke(app, arguments(tmp_path / "world", tmp_path / "out", "--resume"), catch_exceptions=False)
     assert "already trained with these settings" in done.stdout
-    with pytest.raises(LabelwiseError, match="trained with other settings"):
+    later = ("--resume", "--device", "cpu", "--budget", "3h", "--set=checkpoint_minutes=7")
+    done = CliRunner().invoke(app, arguments(tmp_path / "world", tmp_path / "out", *later), catch_exceptions=False)
+    assert "already trained with these settings" in done.stdout
+    with pytest.raises(LabelwiseError, match=r"trained with other settings \(seed=1, not 7\); use --force"):
         CliRunner().invoke(
             app, arguments(tmp_path / "world", tmp_path / "out", "--resume", "--seed", "7"), catch_exceptions=False
         )
