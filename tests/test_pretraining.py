@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny import bert, roberta
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from typer.testing import CliRunner
@@ -351,6 +351,8 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
             pretrain(*texts, tmp_path / "out", SMALL, start=start)
 
     start = tmp_path / "start"
+    refused("start: no such folder$")
+    start.mkdir()
     refused("start: no config.json in it; --from takes a transformers folder on this machine")
     bert(start)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -365,10 +367,21 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
     refused(r"weights in a pickle, .* writes model\.safetensors")
     (start / "model.safetensors").write_bytes(kept)
     config = json.loads((start / "config.json").read_text())
-    (start / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    refused(r"16 weights are missing, such as bert\.encoder\.layer\.2\.")
+    for changed, message in (
+        ({"is_decoder": True}, "this bert reads from left to right only"),
+        ({"num_hidden_layers": 3}, r"the bert that .* describes: 16 missing \(encoder\.layer\.2\."),
+        ({"num_hidden_layers": 1}, r"16 not known \(encoder\.layer\.1\."),
+        ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
+    ):
+        (start / "config.json").write_text(json.dumps(config | changed))
+        refused(message)
     (start / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     refused("a model of type 'gpt2'; --from goes on from bert")
+    (start / "config.json").write_text(json.dumps(config))
+    broken = load_file(start / "model.safetensors")
+    broken["pooler.dense.bias"][3] = torch.nan
+    save_file(broken, start / "model.safetensors", {"format": "pt"})
+    refused(r"start: 1 with weights that are not finite \(pooler\.dense\.bias\); copy or download it again")
     assert not (tmp_path / "out").exists()
 
 
@@ -404,7 +417,10 @@ def test_the_command_reads_a_corpus_and_says_what_it_did(world, encoder, tmp_pat
     assert not (tmp_path / ".out.training").exists()
     done = CliRunner().invoke(app, arguments(tmp_path / "world", tmp_path / "out", "--resume"), catch_exceptions=False)
     assert "already trained with these settings" in done.stdout
-    with pytest.raises(LabelwiseError, match="trained with other settings"):
+    later = ("--resume", "--device", "cpu", "--budget", "3h", "--set=checkpoint_minutes=7")
+    done = CliRunner().invoke(app, arguments(tmp_path / "world", tmp_path / "out", *later), catch_exceptions=False)
+    assert "already trained with these settings" in done.stdout
+    with pytest.raises(LabelwiseError, match=r"trained with other settings \(seed=1, not 7\); use --force"):
         CliRunner().invoke(
             app, arguments(tmp_path / "world", tmp_path / "out", "--resume", "--seed", "7"), catch_exceptions=False
         )

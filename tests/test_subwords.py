@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labelwise.errors import BadModel
-from labelwise.features.subwords import Subwords
+from labelwise.features.subwords import Subwords, quiet
 from labelwise.features.words import token_spans, tokenize
 
 MAKERS = {"bert": tiny.bert_tokenizer, "roberta": tiny.roberta_tokenizer}
@@ -287,11 +287,31 @@ def test_code_in_a_folder_is_never_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["zoo/no-such-checkpoint", "./no/such/folder"])
-def test_a_name_that_cannot_be_fetched_says_to_give_a_folder(name, monkeypatch):
+def test_a_name_that_cannot_be_fetched_says_to_give_a_folder(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(BadModel, match="download the checkpoint elsewhere and give its folder"):
+    with pytest.raises(BadModel, match="elsewhere and give its folder: --set encoder.checkpoint=FOLDER"):
+        Subwords.read("zoo/no-such-checkpoint")
+
+
+@pytest.mark.parametrize("name", ["./folder", "/no/folder", "~/folder", "no/such/folder", "../folder"])
+def test_what_can_only_be_a_path_is_not_asked_of_the_hub(name):
+    with pytest.raises(BadModel, match=f"^{name}: no such folder($|; ~ is not known here)"):
         Subwords.read(name)
+
+
+def test_a_file_is_refused_and_its_folder_named():
+    for path in folder("bert").iterdir():
+        with pytest.raises(BadModel, match=f"{path.name}: a file; give the folder that it is in, {path.parent}$"):
+            Subwords.read(str(path))
+
+
+def test_nothing_is_heard_of_the_hub_while_it_is_quiet_and_all_of_it_later():
+    from huggingface_hub.utils import logging
+
+    before = logging.get_verbosity()
+    with quiet():
+        assert not logging.get_logger("huggingface_hub.utils._http").isEnabledFor(logging.WARNING)
+    assert logging.get_verbosity() == before
 
 
 def test_importing_sub_words_is_light():

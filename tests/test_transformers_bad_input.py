@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from labelwise.corpus import Document
 from labelwise.errors import BadModel, BadSettings
-from labelwise.features.subwords import quiet
+from labelwise.features.subwords import Subwords, quiet
 from labelwise.methods.base import load
+from labelwise.network.masked_model import read_model
 from labelwise.network.transformer import read_transformer
 
 
@@ -63,13 +64,25 @@ def test_checkpoints_of_old_and_of_half_precision_are_read_in_full(tmp_path, spl
         ),
         ({"num_hidden_layers": 1}, r"16 not known \(bert\.encoder\.layer\.1\.attention"),
         ({"intermediate_size": 64}, r"6 of another size \(encoder\.layer\.0\.intermediate\.dense\.bias: \(32,\), not \(64,\)"),
-        ({"model_type": "roberta"}, r"the roberta that config\.json describes: \d+ missing \(embeddings\.LayerNorm\.bias"),
+        ({"model_type": "roberta"}, "says model_type roberta, but architectures BertForPreTraining, which is bert"),
         ({"model_type": "no-such-thing"}, r"cannot be read .*no-such-thing.* an encoder that the transformers library knows"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(tmp_path, config, message):
     with pytest.raises(BadModel, match=message):
         read_transformer(changed(tmp_path / "changed", **config))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named(tmp_path, value):
+    def broken(found):
+        found["bert.encoder.layer.1.output.dense.bias"][3] = value
+        return found
+
+    with pytest.raises(
+        BadModel, match=r"broken: 1 with weights that are not finite \(encoder\.layer\.1\.output\.dense\.bias\); "
+    ):
+        read_transformer(changed(tmp_path / "broken", weights=broken))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +101,75 @@ def test_what_is_no_encoder_of_texts_is_refused(tmp_path, family, shape):
         read_transformer(str(tmp_path))
 
 
+LLAMA = {"pad_token_id": 0, "vocab_size": 60, **tiny.SHAPE}
+GPT = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 60, "bos_token_id": 1, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "message"),
+    [
+        ("Llama", LLAMA, "this llama reads from left to right only, .*; take an encoder such as BERT"),
+        ("GPT2", GPT, "this gpt2 reads from left to right only"),
+        ("Bert", {"vocab_size": 60, "is_decoder": True, **tiny.SHAPE}, "this bert reads from left to right only"),
+        ("FNet", {"vocab_size": 60, **tiny.SHAPE}, "fnet does not respect the attention mask"),
+        ("Yoso", {"vocab_size": 60, **tiny.SHAPE}, "yoso does not respect the attention mask"),
+        ("Nystromformer", {"vocab_size": 60, **tiny.SHAPE}, "nystromformer does not respect the attention mask"),
+        ("Funnel", {"vocab_size": 60, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32}, "funnel cannot read a short text"),
+    ],
+)
+def test_what_reads_only_backwards_or_sees_padding_is_refused(tmp_path, family, shape, message):
+    made(tmp_path, family, shape)
+    with pytest.raises(BadModel, match=message):
+        read_transformer(str(tmp_path))
+
+
+LIKE_ROBERTA = {"vocab_size": 60, "pad_token_id": 1, "max_position_embeddings": 66, **tiny.SHAPE}
+OTHERS = {
+    "Longformer": LIKE_ROBERTA | {"attention_window": [4, 4]},
+    "Camembert": LIKE_ROBERTA,
+    "XLMRoberta": LIKE_ROBERTA,
+    "Data2VecText": LIKE_ROBERTA,
+    "XLNet": {"vocab_size": 60, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32},
+    "BigBird": {"vocab_size": 60, "block_size": 4, **tiny.SHAPE},
+}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_encoders_of_other_families_are_read_as_the_library_reads_them(tmp_path, family):
+    made(tmp_path, family, OTHERS[family])
+    with quiet():
+        expected = transformers.AutoModel.from_pretrained(tmp_path)
+    state, found = torch.get_rng_state(), read_transformer(str(tmp_path))
+    assert torch.equal(torch.get_rng_state(), state)
+    rows = torch.arange(2, 50)[None]  # long enough for what BigBird does with long texts
+    with torch.no_grad():
+        assert torch.equal(found(rows).last_hidden_state, expected(rows).last_hidden_state)
+    assert getattr(found, "attention_type", None) == getattr(expected, "attention_type", None)
+
+
+def made(place, family, shape):
+    """A checkpoint of any family, of random weights."""
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        getattr(transformers, f"{family}Model")(getattr(transformers, f"{family}Config")(**shape)).save_pretrained(place)
+
+
+@pytest.mark.parametrize("family", ["roberta", "camembert", "data2vec-text"])
+def test_weights_under_the_name_of_another_family_are_refused(tmp_path, family):
+    place = tiny.bert(tmp_path / "bert")
+    told = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    (place / "config.json").write_text(json.dumps(told | {"model_type": family}), encoding="utf-8")
+    message = f"says model_type {family}, but architectures BertModel, which is bert; set"
+    with pytest.raises(BadModel, match=message):
+        read_transformer(str(place))
+    if family == "roberta":
+        with pytest.raises(BadModel, match=message):
+            read_model(place)
+    del told["architectures"]
+    (place / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    assert read_transformer(str(place)).config.model_type == "bert"
+
+
 def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_path):
     place = copytree(folder("bert"), tmp_path / "pickled")
     torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
@@ -95,8 +177,14 @@ def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_p
     with pytest.raises(BadModel, match=r"pytorch_model\.bin: weights in a pickle.* are not read; convert .*`(.*)`") as refused:
         read_transformer(str(place))
     advice = str(refused.value).split("`")[1].replace("NEW_FOLDER", repr(str(tmp_path / "new")))
+    assert "the same with AutoTokenizer" in str(refused.value)
     with quiet():
-        exec(advice, {"AutoModel": transformers.AutoModel})
+        exec(advice, vars(transformers))
+        exec(advice.replace("AutoModel", "AutoTokenizer"), vars(transformers))
+    assert (
+        Subwords.read(str(tmp_path / "new")).numbers(TEXTS, None)[0].tolist()
+        == Subwords.read(str(place)).numbers(TEXTS, None)[0].tolist()
+    )
     found, expected = read_transformer(str(tmp_path / "new")).state_dict(), library("bert")[1].state_dict()
     assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
 
@@ -135,9 +223,16 @@ def test_code_in_a_folder_is_never_run(tmp_path):
 def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
-        BadModel, match=r"zoo/no-such-bert: cannot be read .*download the checkpoint elsewhere and give its folder"
+        BadModel, match=r"zoo/no-such-bert: cannot be read .*elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
     ):
         read_transformer("zoo/no-such-bert")
+
+
+def test_a_file_is_refused_and_its_folder_named():
+    for name in ("config.json", "model.safetensors"):
+        for read in (lambda path: read_transformer(str(path)), read_model):
+            with pytest.raises(BadModel, match=f"{name}: a file; give the folder that it is in, {folder('bert')}$"):
+                read(folder("bert") / name)
 
 
 @pytest.mark.parametrize(

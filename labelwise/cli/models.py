@@ -29,6 +29,7 @@ from labelwise.cli.options import (
     adapt,
     minutes,
     read,
+    require_same,
 )
 from labelwise.errors import BadFile, LabelwiseError
 
@@ -270,10 +271,7 @@ def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
         return False
     header = read_header(out)
     wanted = tomllib.loads(to_toml(asdict(model.settings)))  # as they would be read back
-    if header["method"] != model.name or header["settings"] != wanted:
-        raise LabelwiseError(
-            f"{out}: trained with other settings ({header['method']} {header['settings']}); use --force to replace it"
-        )
+    require_same(out, {"method": header["method"], **header["settings"]}, {"method": model.name, **wanted})
     if read_labels(out / "labels.jsonl") != labels:
         raise LabelwiseError(f"{out}: trained on another label set; use --force to replace it")
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ class UnknownLabelRule(StrEnum):
 
 CorpusFolder = Annotated[Path, typer.Option("--on", help="Corpus folder (docs/corpus-format.md).", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; it appears whole or not at all.", show_default=False)]
+UNCOUNTED = {"threads", "device", "budget", "checkpoint_minutes", "training.checkpoint_minutes"}  # as where training goes on
 Force = Annotated[bool, typer.Option("--force", help="Replace an output that labelwise wrote before.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Few = Annotated[
@@ -46,6 +47,16 @@ def read(folder: Path, unknown_labels: UnknownLabelRule = UnknownLabelRule.error
     from labelwise.progress import bar
 
     return read_corpus(folder, unknown_labels=unknown_labels.value, progress=bar)
+
+
+def require_same(out: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse a finished output that was made otherwise, and name the differences."""
+    from labelwise.settings import flat
+
+    was, now = flat(was), flat(now)
+    keys = sorted((was.keys() | now.keys()) - UNCOUNTED)
+    if other := [f"{key}={was.get(key)}, not {now.get(key)}" for key in keys if was.get(key) != now.get(key)]:
+        raise LabelwiseError(f"{out}: trained with other settings ({', '.join(other)}); use --force to replace it")
 
 
 def minutes(text: str | None, option: str = "--budget") -> float | None:

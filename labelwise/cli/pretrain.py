@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from labelwise.cli.options import Force, Json, Out, minutes
-from labelwise.errors import BadCorpus, LabelwiseError, MissingExtra
+from labelwise.cli.options import Force, Json, Out, minutes, require_same
+from labelwise.errors import BadCorpus, MissingExtra
 
 if TYPE_CHECKING:
     from labelwise.pretraining import PretrainSettings
@@ -100,6 +100,6 @@ def _finished(out: Path, settings: PretrainSettings, start: Path | None) -> bool
     if not (out / "pretraining.json").is_file():
         return False
     told = read_json(out / "pretraining.json")
-    if told["settings"] != asdict(settings) or told["from"] != (None if start is None else str(start)):
-        raise LabelwiseError(f"{out}: trained with other settings ({told['settings']}); use --force to replace it")
+    now = {"from": None if start is None else str(start), **asdict(settings)}
+    require_same(out, {"from": told["from"], **told["settings"]}, now)
     return True

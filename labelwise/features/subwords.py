@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BATCH = 256  # texts that are cut at once: until only its number is kept, a token takes some 100 bytes
 CHARACTERS = 6  # of a text for each token that is wanted, at first; most tokens are shorter
 MARKS = ("cls_token", "sep_token", "pad_token")
+DOWNLOAD = "without network, download the checkpoint elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 _END = re.compile(r"(?<=\S) ")  # where no tokenizer's regular expression joins what is before with what is after
@@ -55,7 +56,7 @@ class Subwords:
     @classmethod
     def read(cls, checkpoint: str) -> Self:
         """The tokenizer of a folder, or of a name on the Hugging Face hub."""
-        local = Path(checkpoint).is_dir()
+        local = is_folder(checkpoint)
         if local and not any(path for name in FILES for path in Path(checkpoint).glob(name)):
             raise BadModel(
                 f"{checkpoint}: no tokenizer; a checkpoint's folder has tokenizer.json, or vocab.txt, or vocab.json and "
@@ -179,19 +180,32 @@ class Subwords:
         return place.start() if place else len(text)
 
 
+def is_folder(checkpoint: str) -> bool:
+    """Whether a checkpoint is a folder, else it is a name on the model hub; what can be neither is refused."""
+    place = Path(checkpoint)
+    if place.is_file():
+        raise BadModel(f"{checkpoint}: a file; give the folder that it is in, {place.parent}")
+    if not place.is_dir() and (checkpoint.startswith((".", "/", "~")) or checkpoint.count("/") > 1):
+        raise BadModel(f"{checkpoint}: no such folder" + ("; ~ is not known here, write it out" if checkpoint[0] == "~" else ""))
+    return place.is_dir()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings, log lines or bars of the transformers library, errors apart."""
+    """No warnings, log lines or bars of the transformers library and of what asks the hub for it, errors apart."""
+    from huggingface_hub.utils import logging as hub
     from transformers.utils import logging as talk
 
-    level, bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
+    level, hub_level, bars = talk.get_verbosity(), hub.get_verbosity(), talk.is_progress_bar_enabled()
     try:
         with warnings.catch_warnings(action="ignore"):
             talk.set_verbosity(logging.ERROR)
+            hub.set_verbosity(logging.ERROR)
             talk.disable_progress_bar()  # type: ignore[no-untyped-call]
             yield
     finally:
         talk.set_verbosity(level)
+        hub.set_verbosity(hub_level)
         if bars:
             talk.enable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -206,5 +220,5 @@ def _unread(checkpoint: str, local: bool, error: Exception) -> str:
         return f"{checkpoint}: its tokenizer cannot be read ({reason}); copy or download the folder again"
     return (
         f"{checkpoint}: no such folder, and no tokenizer of that name could be fetched from the Hugging Face hub ({reason}); "
-        "without network, download the checkpoint elsewhere and give its folder"
+        f"{DOWNLOAD}"
     )

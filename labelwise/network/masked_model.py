@@ -23,9 +23,9 @@ from transformers import (
 )
 
 from labelwise.errors import BadModel
-from labelwise.features.subwords import Subwords, quiet
+from labelwise.features.subwords import Subwords, is_folder, quiet
 from labelwise.network.masking import Marks
-from labelwise.network.transformer import require_safetensors
+from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
@@ -101,25 +101,28 @@ def new_model(cutter: Tokenizer, *, layers: int, width: int, heads: int, length:
 
 def read_model(folder: Path) -> MaskedModel:
     """The model of a transformers folder on this machine; what predicts hidden words is new where the folder has none."""
-    if not (folder / "config.json").is_file():
+    if not is_folder(str(folder)) or not (folder / "config.json").is_file():
         raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
     require_safetensors(folder)
     subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}
+    told = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for refusing them by name
     try:
         with quiet():
             config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
             if config.model_type not in HEADS:
                 raise BadModel(f"{folder}: a model of type {config.model_type!r}; --from goes on from {', '.join(HEADS)}")
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            encoder = AutoModel.from_pretrained(folder, **local)
-            network, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **local)
+            encoder, found = AutoModel.from_pretrained(folder, **local, **told)
+            network, headed = AutoModelForMaskedLM.from_pretrained(folder, **local, **told)
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise BadModel(f"{folder}: cannot be read ({str(error).partition(chr(10))[0]}); copy or download it again") from None
-    if missing := [name for name in report["missing_keys"] if name.startswith(network.base_model_prefix)]:
-        raise BadModel(f"{folder}: {len(missing)} weights are missing, such as {min(missing)}; copy or download it again")
+    require_family(str(folder), config)
+    require_fit(str(folder), encoder, found)
+    require_encoder(str(folder), encoder.float())  # rounded, it would be less sure
+    require_fit(str(folder), network, headed | {"missing_keys": (), "unexpected_keys": ()})  # of heads, any may be there
     if tokenizer.mask_token_id is None or subwords.size > config.vocab_size:
         raise BadModel(f"{folder}: its tokenizer has no mask, or more tokens than the model; take both from one place")
-    return MaskedModel(tokenizer, subwords, network.float(), _pooler(encoder.float()))
+    return MaskedModel(tokenizer, subwords, network.float(), _pooler(encoder))
 
 
 def write_model(model: MaskedModel, folder: Path) -> None:

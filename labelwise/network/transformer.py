@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
-from labelwise.features.subwords import quiet
+from labelwise.features.subwords import DOWNLOAD, is_folder, quiet
 from labelwise.network.packing import pack
 from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length, placed
+from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
 from labelwise.network.token_encoders import TokenEncoder, Tokens, mask_of, mean_of, spatial_dropout
 from labelwise.network.transfer import send
 
@@ -219,11 +220,10 @@ class KeptStates(TokenEncoder):
 
 def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
-    folder = Path(checkpoint)
     if not checkpoint:
         raise BadSettings("encoder.checkpoint is empty; name a transformer's folder, or its name on the model hub")
-    if folder.is_dir():
-        require_safetensors(folder)
+    if is_folder(checkpoint):
+        require_safetensors(Path(checkpoint))
     with _complaints(checkpoint):
         from transformers import AutoModel
 
@@ -237,7 +237,9 @@ def read_transformer(checkpoint: str) -> nn.Module:
         )
     if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
         raise BadModel(f"{checkpoint}: {model.config.model_type} is no encoder of texts; take one, such as BERT or RoBERTa")
-    _require_fit(checkpoint, model, told)
+    require_family(checkpoint, model.config)
+    require_fit(checkpoint, model, told)
+    require_encoder(checkpoint, model)
     return _without_pooler(model)
 
 
@@ -272,34 +274,6 @@ def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
     return wanted or places
 
 
-def require_safetensors(folder: Path) -> None:
-    """Refuse a folder without weights, or with weights in a pickle only."""
-    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
-        return
-    pickled = next((path.name for pattern in ("*.bin", "*.pt", "*.ckpt") for path in sorted(folder.glob(pattern))), None)
-    if pickled:
-        raise BadModel(
-            f"{folder / pickled}: weights in a pickle, which could run code, are not read; convert them where you trust them: "
-            f"`AutoModel.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER)` writes model.safetensors"
-        )
-    raise BadModel(f"{folder}: no model.safetensors in it; give a folder that `save_pretrained` wrote")
-
-
-def _require_fit(checkpoint: str, model: Any, told: dict[str, Any]) -> None:
-    """Refuse weights that are not those of this encoder, by name; what belongs to none of its parts is a head, and harmless."""
-    parts = tuple(f"{name}." for name, _ in model.named_children())
-    missing = [name for name in told["missing_keys"] if not name.startswith("pooler.")]
-    unknown = [name for name in told["unexpected_keys"] if name.removeprefix(f"{model.base_model_prefix}.").startswith(parts)]
-    unknown = [name for name in unknown if "position_ids" not in name]  # old versions of the library saved them
-    resized = [f"{name}: {tuple(there)}, not {tuple(wanted)}" for name, there, wanted in told["mismatched_keys"]]
-    if missing or unknown or resized:
-        raise BadModel(
-            f"{checkpoint}: the weights do not fit the {model.config.model_type} that config.json describes: "
-            f"{_named('missing', missing)}{_named('not known', unknown)}{_named('of another size', resized)}"
-            "give a folder whose files belong together"
-        )
-
-
 def _without_pooler(model: nn.Module) -> nn.Module:
     """The same without a pooler: it is never used, so it would never be trained."""
     if getattr(model, "pooler", None) is not None:
@@ -318,14 +292,9 @@ def _complaints(checkpoint: str) -> Iterator[None]:
         way = (
             "the folder must hold config.json and model.safetensors of an encoder that the transformers library knows"
             if Path(checkpoint).is_dir()
-            else "there is no such folder, and the model hub gave none of that name; without network, download the checkpoint "
-            "elsewhere and give its folder"
+            else f"there is no such folder, and the model hub gave none of that name; {DOWNLOAD}"
         )
         raise BadModel(f"{checkpoint}: cannot be read ({reason}); {way}") from None
-
-
-def _named(what: str, names: list[str]) -> str:
-    return f"{len(names)} {what} ({', '.join(sorted(names)[:3])}{', …' if len(names) > 3 else ''}); " if names else ""
 
 
 def _size(module: nn.Module) -> int:

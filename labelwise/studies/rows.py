@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labelwise.errors import BadSettings, LabelwiseError, MissingExtra, UnknownName, did_you_mean
+from labelwise.errors import BadModel, BadSettings, LabelwiseError, MissingExtra, UnknownName, did_you_mean
+from labelwise.features.subwords import is_folder
 from labelwise.recipe import Recipe, adapted, find_recipe, packaged, read_recipe
 from labelwise.registry import METHODS, find, methods
 from labelwise.settings import explain, override
@@ -98,7 +99,10 @@ def absent_weights(settings: Any) -> str:
     if encoder is None or words is None:
         return ""
     if encoder.kind == "transformer":
-        there = Path(encoder.checkpoint).is_dir() or _on_disk(encoder.checkpoint)
+        try:
+            there = is_folder(encoder.checkpoint) or _on_disk(encoder.checkpoint)
+        except BadModel as error:
+            return str(error)
         return "" if there else f"{encoder.checkpoint} is not on this machine; name a folder with --set encoder.checkpoint=FOLDER"
     if encoder.elmo and not Path(encoder.elmo).exists():
         return f"{encoder.elmo} is not on this machine; name a folder with --set encoder.elmo=FOLDER"
