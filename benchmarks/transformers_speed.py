@@ -96,7 +96,7 @@ def ours(examples: Examples, *, recorded: bool) -> float:
     trainer = Trainer(network, settings.training, examples, None, seed=1, device=device, progress=silent)
     network.train()
     if recorded:
-        network.token_encoder.record()
+        network.token_encoder.record(True)
     return per_second(trainer._step, bucketed(examples.lengths, BATCH, (1, 0)))
 
 

@@ -103,12 +103,13 @@ def pretrain(
     torch.manual_seed(settings.seed)
     model = _new(train, settings, progress) if start is None else read_model(start)
     pieces = [_cut(model.subwords, texts, progress) for texts in (train, dev)]
+    words = sum(len(text.split()) for text in train)
     before = None if reference is None else reference.fragmentation(train)
     trainer = Pretrainer(model, settings, *pieces, start=start, device=device, work=work, progress=progress)
     told = {
         "documents": len(train),
         "vocabulary": model.subwords.size,
-        "fragmentation": {"before": before, "after": model.subwords.fragmentation(train)},
+        "fragmentation": {"before": before, "after": sum(map(len, pieces[0])) / max(1, words)},
         **trainer.run(),
         "from": None if start is None else str(start),
         "settings": asdict(settings),

@@ -284,9 +284,10 @@ def test_missing_and_broken_files_are_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def published():
-    if "LABELWISE_ELMO_PARITY" not in os.environ:
-        pytest.skip("LABELWISE_ELMO_PARITY does not name a folder with a published model and its vectors")
-    return Path(os.environ["LABELWISE_ELMO_PARITY"])
+    folder = Path(os.environ.get("LABELWISE_DATA", "")) / "elmo-parity"
+    if not folder.is_dir():
+        pytest.skip("LABELWISE_DATA does not name a folder with elmo-parity in it, a published model and its vectors")
+    return folder
 
 
 def read_vectors(path):

@@ -331,3 +331,14 @@ def test_tiny_models_are_always_the_same_and_fit_their_tokenizers(make, tmp_path
     assert model.get_input_embeddings().num_embeddings == ours.size
     numbers = ours.segments(np.full(1000, ours.size - 1), ours.longest, 1)
     assert model(torch.tensor(numbers[None])).last_hidden_state.shape == (1, tiny.LONGEST, 16)
+
+
+@pytest.mark.parametrize(
+    ("told", "numbers"), [({}, [5, 6]), ({"do_lower_case": True}, [6, 6]), ({"do_lower_case": False}, [5, 6])]
+)
+def test_capitals_are_kept_where_the_vocabulary_has_them_unless_the_checkpoint_says_otherwise(tmp_path, told, numbers):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Owl", "owl"]))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    if told:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
+    assert Subwords.read(str(tmp_path)).numbers(["Owl owl"], None)[0].tolist() == numbers

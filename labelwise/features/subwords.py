@@ -31,6 +31,7 @@ BATCH = 256  # texts that are cut at once: until only its number is kept, a toke
 CHARACTERS = 6  # of a text for each token that is wanted, at first; most tokens are shorter
 MARKS = ("cls_token", "sep_token", "pad_token")
 DOWNLOAD = "without network, download the checkpoint elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
+CASED = 0.01  # share of words with capitals from which on a vocabulary tells them apart
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 _END = re.compile(r"(?<=\S) ")  # where no tokenizer's regular expression joins what is before with what is after
@@ -68,7 +69,10 @@ class Subwords:
             raise MissingExtra(f"sub-words need {error.name}: pip install 'labelwise[neural]'") from None
         try:
             with quiet():
-                found = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, local_files_only=local)
+                how: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+                found = AutoTokenizer.from_pretrained(checkpoint, **how)
+                if found.is_fast and _lowers_in_vain(found.backend_tokenizer) and not _says_case(checkpoint, local):
+                    found = AutoTokenizer.from_pretrained(checkpoint, do_lower_case=False, **how)
         except Exception as error:  # the library raises all kinds
             raise BadModel(_unread(checkpoint, local, error)) from None
         if not found.is_fast:
@@ -208,6 +212,20 @@ def quiet() -> Iterator[None]:
         hub.set_verbosity(hub_level)
         if bars:
             talk.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _lowers_in_vain(tokenizer: Tokenizer) -> bool:
+    """Whether texts are made lower-case, though many words of the vocabulary have capitals and would never be found then."""
+    normalizer, known = tokenizer.normalizer, tokenizer.get_vocab()
+    capitals = sum(word.isalpha() and word != word.lower() for word in known)
+    return normalizer is not None and normalizer.normalize_str("A") == "a" and capitals > CASED * len(known)
+
+
+def _says_case(checkpoint: str, local: bool) -> bool:
+    """Whether a checkpoint says itself what becomes of capitals; some that have them, Clinical-BERT among them, do not."""
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    return "do_lower_case" in get_tokenizer_config(checkpoint, local_files_only=local)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:

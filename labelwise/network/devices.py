@@ -52,5 +52,6 @@ def memory_advice(device: torch.device, lengths: np.ndarray) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise LabelwiseError(
             f"out of memory on {device} with {len(lengths)} documents of up to {lengths.max()} tokens: lower training.batch, "
-            f"words.max_length or encoder.segments, or raise training.accumulate ({str(error).splitlines()[0]})"
+            f"words.max_length (of a transformer encoder.segment or segments), or raise training.accumulate "
+            f"({str(error).splitlines()[0]})"
         ) from None
