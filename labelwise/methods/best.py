@@ -29,7 +29,8 @@ FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
-ON_CPU = {"epochs": 4, "learning_rate": 3e-4, "sampled": 512}
+ON_CPU = {"learning_rate": 3e-4, "sampled": 512}
+KEPT_READ = 16_000  # documents whose states are gone through in training on a CPU, all epochs together
 LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # synonyms and a loss by text gave nothing where a transformer is kept
 
 
@@ -131,19 +132,24 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     most = segment_length(transformer, transformer.config.pad_token_id or 0, 0)
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
-    training = ON_CPU if slow else _trained(len(train))
+    training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 16)} if slow else _trained(train)
     labels = LABELS_ON_CPU if slow else {}  # as the method has them
     return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": labels}
 
 
-def _trained(documents: int) -> dict[str, Any]:
-    """How a transformer is trained on a GPU with so many documents."""
-    epochs = min(12, max(3, round(READ / documents)))
+def _trained(train: Corpus) -> dict[str, Any]:
+    """How a transformer is trained on a GPU."""
+    epochs = _epochs(READ, train, 3, 12)
     return {
         "epochs": epochs,
-        "batch": 128 if documents >= MANY else 64,
+        "batch": 128 if len(train) >= MANY else 64,
         "learning_rate": 2e-4 if epochs <= FEW_PASSES else 1e-4,
     }
+
+
+def _epochs(documents: int, train: Corpus, least: int, most: int) -> int:
+    """Passes in which so many documents are read, or the nearest number that is sensible."""
+    return min(most, max(least, round(documents / len(train))))
 
 
 def _size(transformer: Any) -> int:
