@@ -22,7 +22,7 @@ from labelwise.settings import explain
 sys.path.insert(0, str(Path(__file__).parent))
 from gap_figures import figures
 from goals_figure import goals
-from results_page import results_page
+from results_page import paper_results, paper_tables, results_page
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
@@ -38,8 +38,8 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "results.md": results(),
     }
-    quality = [line for line in latest_results() if line["benchmark"] == "quality"]
-    web = {"results.html": results_page(by_row(quality))}
+    quality, stats = ([line for line in latest_results() if line["benchmark"] == kind] for kind in ("quality", "stats"))
+    web = {"results.html": results_page(by_row(quality), stats)}
     return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | gap_page() | best_page(quality) | web
 
 
@@ -217,7 +217,9 @@ def results() -> str:
         f"Hardware: {'; '.join(sorted({line['hardware'] for line in lines}))}.",
         "",
     ]
-    parts += [line for kind, show in SECTIONS.items() if kind in by_kind for line in show(by_kind[kind])]
+    for kind, show in SECTIONS.items():
+        parts += show(by_kind[kind]) if kind in by_kind else []
+        parts += _paper(by_kind["quality"], by_kind["stats"]) if kind == "quality" else []
     return "\n".join(parts)
 
 
@@ -285,6 +287,14 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
         heads = ("method", *groups, "seeds", "fit, s", "best epoch", "documents/s")
         parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
     return [*parts, *_folded("Settings that differ from a method's own", table(("row", "settings"), told))]
+
+
+def _paper(quality: list[dict[str, Any]], stats: list[dict[str, Any]]) -> list[str]:
+    """The paper's tables of the zero-shot family and of encoders over words."""
+    note = "Rows of described labels leave labels without a training document out of the loss, which the paper does not."
+    tables = paper_tables(paper_results(by_row(quality), stats))
+    lines = [line for title, made in tables for line in (f"### {title}", made.markdown())]
+    return ["## The paper's tables for these corpora", note, "", *lines]
 
 
 def _folded(title: str, content: str) -> list[str]:

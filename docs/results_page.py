@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from labelwise.comparison import Comparison, Repeated
 from labelwise.markup import counted, panels_section, section, table_section, whole_page
 from labelwise.page import method_bars
+from labelwise.recipe import Recipe
 from labelwise.report import Report
+from labelwise.studies.page import STYLE, gap_plot
+from labelwise.studies.results import CorpusFacts, Job, Results, Run
+from labelwise.studies.tables import FAMILY, PAIRS, Titled, family, gained, pairs
 
 SHOWN = 8  # rows of a chart
 ZONES = {  # what the names of their rows have
@@ -18,16 +23,42 @@ ZONES = {  # what the names of their rows have
     "classifiers and trees": ("parabel", "bonsai", "neighbours", "linear"),
 }
 OTHERS = "nothing learned from documents, or their labels alone"
+MASKED = " (unseen masked)"  # how rows are marked that differ from the paper's in this
 
 
-def results_page(rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """The page, from the recorded lines of each row, one for each seed."""
+def paper_results(rows: Sequence[Sequence[Mapping[str, Any]]], stats: Sequence[Mapping[str, Any]]) -> Results:
+    """The rows of the paper's zero-shot family, and those over convolutions, as a study has them."""
+    methods = {*FAMILY, *(method for pair in PAIRS.values() for method in pair)}
+    lines = [line for several in rows for line in several if line["method"].removesuffix(MASKED) in methods]
+    order = [method for method in (*FAMILY, *methods) if any(line["method"].removesuffix(MASKED) == method for line in lines)]
+    facts = {line["corpus"]: CorpusFacts("", SimpleNamespace(gap=line["gap"]), {}) for line in stats}
+    runs = []
+    for line in lines:
+        name = line["method"].removesuffix(MASKED)
+        runs.append(Run(Job(line["corpus"], name, line["seed"] or 1), _report({**line, "method": name}), Recipe(name)))
+    corpora = {corpus: facts[corpus] for corpus in dict.fromkeys(line["corpus"] for line in lines)}
+    return Results({name: name for name in dict.fromkeys(order)}, corpora, tuple(runs))
+
+
+def paper_tables(results: Results) -> list[Titled]:
+    """The paper's tables that compare the zero-shot family, and networks over GRU states with those over convolutions."""
+    return [
+        Titled("The paper's Table 3: zero-shot methods by nDCG", family(results, "ndcg")),
+        Titled("Table 7: zero-shot methods by RP", family(results, "rp")),
+        Titled("Table 5: GRU against CNN", pairs(results)),
+        Titled("What the hierarchy is worth, by GAP", gained(results)),
+    ]
+
+
+def results_page(rows: Sequence[Sequence[Mapping[str, Any]]], stats: Sequence[Mapping[str, Any]]) -> str:
+    """The page, from the recorded lines of each row, one for each seed, and those about the corpora."""
     reports = [Repeated.of([_report(line) for line in several]) for several in rows]
     corpora = list(dict.fromkeys(report.corpus for report in reports))
     parts = [part for corpus in corpora for part in _corpus([report for report in reports if report.corpus == corpus])]
-    parts.append(_missing(reports, corpora))
+    paper = paper_results(rows, stats)
+    parts += [*(table_section(table, title) for title, table in paper_tables(paper)), gap_plot(paper), _missing(reports, corpora)]
     subtitle = f"{counted(len({report.method for report in reports}), 'method')} on {', '.join(corpora)}, test documents"
-    return whole_page("Results of Labelwise", "Results", subtitle, parts)
+    return whole_page("Results of Labelwise", "Results", subtitle, parts, STYLE)
 
 
 def _corpus(reports: Sequence[Report]) -> list[str]:

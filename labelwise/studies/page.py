@@ -46,7 +46,7 @@ def study_page(results: Results, tables: Sequence[Titled]) -> str:
             for column in chart_columns(comparison)
         ]
         note = interval_note(any(report.values for report in results.reports))
-        parts += [_curves(results, comparison), _gap_plot(results), panels_section("By label group", panels, note)]
+        parts += [_curves(results, comparison), gap_plot(results), panels_section("By label group", panels, note)]
     parts += [*others, _pages_of_runs(results)]
     corpora = ", ".join(results.corpora)
     done = f"{counted(len(results.runs), 'run')} done" + (f", {results.waiting} to go" if results.waiting else "")
@@ -122,7 +122,7 @@ def _line_plot(title: str, curves: Mapping[str, Mapping[int, tuple[float, int]]]
     return _plot(title, drawn, scale + marks, joined=True)
 
 
-def _gap_plot(results: Results) -> str:
+def gap_plot(results: Results) -> str:
     """GAP of a corpus to the right, gain of encoders that know the hierarchy upwards."""
     figures = []
     for group in ("few", "zero"):

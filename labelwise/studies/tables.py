@@ -51,13 +51,13 @@ def study_tables(results: Results) -> list[Titled]:
     made = [
         Titled("Table 1. All, frequent, few-shot and zero-shot labels", _main(results)),
         Titled("Table 2. Long documents and fragmented words", _long_documents(results)),
-        Titled("Table 3. Zero-shot methods by nDCG", _family(results, "ndcg")),
+        Titled("Table 3. Zero-shot methods by nDCG", family(results, "ndcg")),
         Titled("Table 4. Settings", _settings(results)),
-        Titled("Table 5. GRU against CNN", _pairs(results)),
+        Titled("Table 5. GRU against CNN", pairs(results)),
         Titled("Table 6. Parameters and time", _sizes(results)),
-        Titled("Table 7. Zero-shot methods by RP", _family(results, "rp")),
+        Titled("Table 7. Zero-shot methods by RP", family(results, "rp")),
         Titled("What word order is worth", _word_order(results)),
-        Titled("What the hierarchy is worth to zero-shot labels", _gains(results)),
+        Titled("What the hierarchy is worth to zero-shot labels", gained(results)),
         Titled("Corpora", _corpora(results)),
     ]
     return [one for number, one in enumerate(made) if one.table.rows or not number]
@@ -114,14 +114,14 @@ def _left_out(results: Results) -> Iterator[str]:
         yield f"Left out for {', '.join(rows)}, where there is no such setting: {', '.join(paths)}."
 
 
-def _family(results: Results, metric: str) -> Table:
+def family(results: Results, metric: str) -> Table:
     """Few- and zero-shot labels, by methods that read names and hierarchy, beside the network that learns every label."""
     reports = [report for report in results.reports if results.rows[report.method] in FAMILY and report.method not in ABLATIONS]
     shown = {results.rows[report.method] for report in reports if "few" in report.groups or "zero" in report.groups}
     return Comparison(reports, metrics=[metric], groups=("few", "zero")).table() if shown - {FAMILY[0]} else NOTHING
 
 
-def _pairs(results: Results) -> Table:
+def pairs(results: Results) -> Table:
     """The same labels over GRU states and over convolutions, wherever both were run."""
     ran = {report.method for report in results.reports}
     titles = {method: title for title, pair in PAIRS.items() if ran >= set(pair) for method in pair}
@@ -203,7 +203,7 @@ def _word_order(results: Results) -> Table:
     return replace(table, zones=zones, notes=(*table.notes, f"Mean drop over these measures: {', '.join(means)}."))
 
 
-def _gains(results: Results) -> Table:
+def gained(results: Results) -> Table:
     """nDCG of encoders that know the hierarchy, less that of one that does not."""
     found = {(name, corpus, group): gain for group in ("few", "zero") for name, corpus, _, gain in gains(results, group)}
     corpora = [corpus for corpus in results.corpora if any(corpus == place[1] for place in found)]
