@@ -7,7 +7,6 @@ development documents better, and by score where it does not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import warnings
@@ -26,7 +25,7 @@ from labelwise.labels import Label, LabelSet
 from labelwise.metrics import ndcg
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores, at
-from labelwise.storage import CHECKSUMS, new_file, read_json
+from labelwise.storage import digest_of, new_file, read_json
 from labelwise.thresholds import ENOUGH, Point, best_threshold, curve
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Calibration:
         """Write `calibration.json` into the folder of the model, whole or not at all."""
         told = {
             "format": FORMAT,
-            "model": _digest(folder),
+            "model": digest_of(folder),
             "corpus": self.corpus,
             "split": self.split,
             "ranked_by": "probability" if self.by_probability else "score",
@@ -148,7 +147,7 @@ class Calibration:
             raise BadModel(
                 f"{path}: damaged ({type(error).__name__}: {error}); run `labelwise calibrate` with --force, or delete it"
             ) from None
-        if model != _digest(folder):
+        if model != digest_of(folder):
             raise BadModel(f"{path}: made for another model; run `labelwise calibrate` with --force, or delete it")
         return found
 
@@ -277,10 +276,6 @@ def _quality(pool: Candidates, k: int) -> float:
     order = np.lexsort((pool.right, -pool.scores), axis=1)[:, :k]
     inside = pool.gold > 0
     return float(ndcg(np.take_along_axis(pool.right, order, axis=1)[inside], pool.gold[inside], k).mean())
-
-
-def _digest(folder: Path) -> str:
-    return hashlib.sha256((Path(folder) / CHECKSUMS).read_bytes()).hexdigest()
 
 
 def _read(told: dict[str, Any]) -> Calibration:

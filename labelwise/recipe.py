@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from labelwise.corpus import GROUPS
 from labelwise.errors import BadSettings, UnknownName, did_you_mean
 from labelwise.metrics import RANKING, parse
-from labelwise.registry import find, make_method, methods
+from labelwise.registry import find, make_method, method_class, methods
 from labelwise.settings import Range, make, override
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def make_recipe_method(recipe: Recipe, overrides: dict[str, Any]) -> Method:
 
 def _settings_kind(recipe: Recipe) -> Any:
     """The dataclass of the settings that the recipe's method takes."""
-    return find(recipe.method, methods(), "method").load().Settings
+    return method_class(recipe.method).Settings
 
 
 def _check_expectation(measure: str, value: float, where: str) -> None:

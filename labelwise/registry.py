@@ -96,11 +96,16 @@ def find(name: str, entries: Mapping[str, Entry], kind: str) -> Entry:
     return entries[name]
 
 
+def method_class(name: str) -> Any:
+    """The class of a method by name."""
+    return find(name, methods(), "method").load()
+
+
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """An unfitted method by name, its settings checked."""
     from labelwise.settings import make
 
-    cls = find(name, methods(), "method").load()
+    cls = method_class(name)
     method: Method = cls(make(cls.Settings, settings or {}, where=f"{name}: "))
     return method
 

@@ -149,6 +149,11 @@ def write_checksums(folder: Path, kind: Kind) -> None:
     (folder / CHECKSUMS).write_text(json.dumps({"kind": kind, "sha256": sums}, indent=1) + "\n", encoding="utf-8")
 
 
+def digest_of(folder: Path) -> str:
+    """A name for all that an output folder holds."""
+    return hashlib.sha256((Path(folder) / CHECKSUMS).read_bytes()).hexdigest()
+
+
 def verify_checksums(folder: Path) -> None:
     """Raise when a file of the folder is missing or not as it was written."""
     stored = read_json(folder / CHECKSUMS)

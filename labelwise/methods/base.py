@@ -23,7 +23,7 @@ from labelwise.errors import BadModel, LabelwiseError
 from labelwise.jsonl import read_labels, write_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.progress import Progress
-from labelwise.registry import find, methods
+from labelwise.registry import method_class
 from labelwise.scores import Scores
 from labelwise.settings import make
 from labelwise.storage import new_folder, to_toml, verify_checksums
@@ -167,7 +167,7 @@ def load(folder: Path | str) -> Method:
     """Any fitted model from its folder."""
     folder = Path(folder)
     header = read_header(folder)
-    method: Method = find(header["method"], methods(), "method").load().load(folder)
+    method: Method = method_class(header["method"]).load(folder)
     return method
 
 

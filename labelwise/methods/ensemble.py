@@ -45,7 +45,7 @@ from labelwise.recipe import find_recipe, make_recipe_method
 from labelwise.registry import methods
 from labelwise.scores import Scores
 from labelwise.settings import Range
-from labelwise.storage import CHECKSUMS, read_json
+from labelwise.storage import CHECKSUMS, digest_of, read_json
 
 if TYPE_CHECKING:
     from labelwise.methods.reranking import Ranker  # it imports numba, which not every ensemble needs
@@ -345,7 +345,7 @@ def _member(name: str, seed: int) -> Member:
 
 
 def _read_member(folder: Path) -> Member:
-    return Member(base.load(folder), folder, _digest(folder))
+    return Member(base.load(folder), folder, digest_of(folder))
 
 
 def _stored_member(home: Path, folder: str, sha256: str = "") -> Member:
@@ -355,13 +355,9 @@ def _stored_member(home: Path, folder: str, sha256: str = "") -> Member:
         return Member(base.load(place))
     if not (place / CHECKSUMS).is_file():
         raise BadModel(f"{home}: its member {place} is missing; put it back, or train the ensemble with self_contained=true")
-    if _digest(place) != sha256:
+    if digest_of(place) != sha256:
         raise BadModel(f"{home}: its member {place} is another model than it was; put that back, or train the ensemble again")
     return _read_member(place)
-
-
-def _digest(folder: Path) -> str:
-    return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest()
 
 
 def _reference(member: Path, home: Path) -> str:

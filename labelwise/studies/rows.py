@@ -15,7 +15,7 @@ from typing import Any
 from labelwise.errors import BadModel, BadSettings, LabelwiseError, MissingExtra, UnknownName, did_you_mean
 from labelwise.features.subwords import is_folder
 from labelwise.recipe import Recipe, adapted, find_recipe, packaged, read_recipe
-from labelwise.registry import METHODS, find, methods
+from labelwise.registry import METHODS, method_class, methods
 from labelwise.settings import explain, override
 
 ZONES = {
@@ -127,7 +127,7 @@ def _row(name: str, assignments: Sequence[str]) -> tuple[Row, set[str]]:
     recipe = find_recipe(source)
     row = Row(name if source in methods() else Path(name).stem, source, recipe.method)
     try:
-        kind = find(recipe.method, methods(), "method").load().Settings
+        kind = method_class(recipe.method).Settings
     except MissingExtra as error:
         return replace(row, absent=str(error)), set()
     defaults = {path: default for path, _, default, _ in explain(kind)}

@@ -28,7 +28,7 @@ from labelwise.jsonl import read_corpus
 from labelwise.methods.base import Watched
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, adapted, find_recipe
-from labelwise.registry import find, methods
+from labelwise.registry import method_class
 from labelwise.running import ELSEWHERE, corpus_checksum
 from labelwise.storage import new_file, to_toml
 from labelwise.tuning.page import FAILED, FINISHED, KILLED, RUNNING, STOPPED, SearchReport, TrialResult
@@ -77,7 +77,7 @@ def tune(
     folder, corpus = Path(folder), Path(corpus)
     recipe = find_recipe(recipe) if isinstance(recipe, str) else recipe
     recipe = replace(adapted(recipe, settings), seed=recipe.seed if seed is None else seed)
-    method = find(recipe.method, methods(), "method").load()
+    method = method_class(recipe.method)
     if sampler not in get_args(Sampler):
         raise UnknownName(f"there is no sampler {sampler!r}{did_you_mean(sampler, get_args(Sampler))}")
     pinned = {assignment.partition("=")[0].strip() for assignment in settings}
