@@ -29,7 +29,7 @@ def world():
 def command(folder, out, *more):
     settings = [
         part
-        for setting in (*QUICK, "training.epochs=4", "training.checkpoint_minutes=0", "training.average=0.9")
+        for setting in (*QUICK, "training.epochs=20", "training.checkpoint_minutes=0", "training.average=0.9")
         for part in ("--set", setting)
     ]
     words = [sys.executable, "-m", "labelwise", "train", "gnc-bigru-lwan", "--on", str(folder), "--out", str(out), *settings]
