@@ -30,7 +30,7 @@ ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"learning_rate": 3e-4, "sampled": 512}
-KEPT_READ = 16_000  # documents whose states are gone through in training on a CPU, all epochs together
+KEPT_READ = 20_000  # documents whose states are gone through in training on a CPU, all epochs together
 LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # synonyms and a loss by text gave nothing where a transformer is kept
 
 
@@ -132,7 +132,7 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     most = segment_length(transformer, transformer.config.pad_token_id or 0, 0)
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
     left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
-    training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 16)} if slow else _trained(train)
+    training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 8)} if slow else _trained(train)
     labels = LABELS_ON_CPU if slow else {}  # as the method has them
     return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": labels}
 
