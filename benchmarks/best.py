@@ -21,7 +21,15 @@ from labelwise.progress import T
 from labelwise.registry import make_method
 
 
-def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader: str = "", work: Path | None = None) -> None:
+def measure(
+    corpus: Path,
+    name: str,
+    row: str,
+    settings: dict[str, Any],
+    reader: str = "",
+    work: Path | None = None,
+    models: Path | None = None,
+) -> None:
     """Fit one method on one corpus and record its scores on the test documents; those of its reader by itself too, if asked."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -32,6 +40,8 @@ def measure(corpus: Path, name: str, row: str, settings: dict[str, Any], reader:
                 model.work = work  # type: ignore[attr-defined]
             parts = Parts()
             model.fit(splits.train, splits.dev, progress=parts)
+    if models is not None:
+        model.save(models / f"{corpus.name}-{name}-{settings.get('seed', 1)}", force=True)
     blend = isinstance(model, Ensemble)
     told = {"seed": settings.get("seed", 1)} if blend else {"seed": None}
     told |= {"budget_minutes": settings["budget"]} if settings.get("budget") else {}
@@ -92,6 +102,7 @@ if __name__ == "__main__":
     parser.add_argument("--budget", type=float, default=10.0, help="minutes, 0 for no limit")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--work", type=Path, help="folder for members that are done: a killed run goes on with them")
+    parser.add_argument("--models", type=Path, help="folder to save models in, by corpus, method and seed")
     parser.add_argument("--beside", nargs="*", default=["bonsai"], help="methods to measure in the same run")
     given = parser.parse_args()
     if given.data is None:
@@ -104,6 +115,6 @@ if __name__ == "__main__":
                 os.environ["LABELWISE_CACHE"] = cache
                 settings = {"budget": given.budget, "seed": seed, "threads": given.threads}
                 settings |= {"checkpoint": given.checkpoint} if given.checkpoint else {}
-                measure(folder, "best", given.row, settings, given.reader, given.work)
+                measure(folder, "best", given.row, settings, given.reader, given.work, given.models)
         for name in given.beside:
-            measure(folder, name, name, {})
+            measure(folder, name, name, {}, models=given.models)
