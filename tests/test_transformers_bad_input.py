@@ -1,6 +1,7 @@
 """Checkpoints, settings and texts that are damaged, odd or hostile."""
 
 import json
+import time
 from pathlib import Path
 from shutil import copytree
 
@@ -170,6 +171,14 @@ def test_weights_under_the_name_of_another_family_are_refused(tmp_path, family):
     assert read_transformer(str(place)).config.model_type == "bert"
 
 
+def test_families_that_compute_the_same_may_mix_their_names(tmp_path):
+    place = copytree(folder("roberta"), tmp_path / "roberta")
+    told = json.loads((place / "config.json").read_text(encoding="utf-8"))
+    (place / "config.json").write_text(json.dumps(told | {"model_type": "xlm-roberta"}), encoding="utf-8")
+    found, expected = read_transformer(str(place)).state_dict(), library("roberta")[1].state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in found.items())
+
+
 def test_weights_in_a_pickle_are_refused_and_the_way_to_convert_them_works(tmp_path):
     place = copytree(folder("bert"), tmp_path / "pickled")
     torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
@@ -226,6 +235,21 @@ def test_a_hub_name_without_network_says_to_give_a_folder(monkeypatch):
         BadModel, match=r"zoo/no-such-bert: cannot be read .*elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
     ):
         read_transformer("zoo/no-such-bert")
+
+
+def test_without_network_a_hub_name_is_refused_at_once_and_one_that_was_fetched_before_is_found(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    begun = time.monotonic()
+    with pytest.raises(BadModel, match="zoo/bert: cannot be read"):
+        read_transformer("zoo/bert")
+    place = tmp_path / "models--zoo--bert"
+    copytree(folder("bert"), place / "snapshots" / "0123")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("0123")
+    assert read_transformer("zoo/bert").config.model_type == "bert"
+    assert Subwords.read("zoo/bert").digest == Subwords.read(str(folder("bert"))).digest
+    assert time.monotonic() - begun < 10  # the library alone takes half a minute for each
 
 
 def test_a_file_is_refused_and_its_folder_named():

@@ -31,6 +31,7 @@ BATCH = 256  # texts that are cut at once: until only its number is kept, a toke
 CHARACTERS = 6  # of a text for each token that is wanted, at first; most tokens are shorter
 MARKS = ("cls_token", "sep_token", "pad_token")
 DOWNLOAD = "without network, download the checkpoint elsewhere and give its folder: --set encoder.checkpoint=FOLDER"
+PATIENCE = 10.0  # seconds for an answer from the model hub
 CASED = 0.01  # share of words with capitals from which on a vocabulary tells them apart
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
@@ -57,8 +58,8 @@ class Subwords:
     @classmethod
     def read(cls, checkpoint: str) -> Self:
         """The tokenizer of a folder, or of a name on the Hugging Face hub."""
-        local = is_folder(checkpoint)
-        if local and not any(path for name in FILES for path in Path(checkpoint).glob(name)):
+        folder = is_folder(checkpoint)
+        if folder and not any(path for name in FILES for path in Path(checkpoint).glob(name)):
             raise BadModel(
                 f"{checkpoint}: no tokenizer; a checkpoint's folder has tokenizer.json, or vocab.txt, or vocab.json and "
                 "merges.txt, or a SentencePiece .model beside config.json"
@@ -69,12 +70,13 @@ class Subwords:
             raise MissingExtra(f"sub-words need {error.name}: pip install 'labelwise[neural]'") from None
         try:
             with quiet():
+                local = folder or not hub_answers(checkpoint)
                 how: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
                 found = AutoTokenizer.from_pretrained(checkpoint, **how)
                 if found.is_fast and _lowers_in_vain(found.backend_tokenizer) and not _says_case(checkpoint, local):
                     found = AutoTokenizer.from_pretrained(checkpoint, do_lower_case=False, **how)
         except Exception as error:  # the library raises all kinds
-            raise BadModel(_unread(checkpoint, local, error)) from None
+            raise BadModel(_unread(checkpoint, folder, error)) from None
         if not found.is_fast:
             raise BadModel(f"{checkpoint}: its tokenizer is written in Python only; take a checkpoint with a tokenizer.json")
         marks = (found.cls_token or found.bos_token, found.sep_token or found.eos_token, found.pad_token)
@@ -194,6 +196,23 @@ def is_folder(checkpoint: str) -> bool:
     return place.is_dir()
 
 
+def hub_answers(name: str) -> bool:
+    """Whether the model hub can be asked for a checkpoint. If not, its files may still be here from before.
+
+    The library finds out by asking for one file after the other, which takes it half a minute.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        HfApi().model_info(name, timeout=PATIENCE)
+    except HfHubHTTPError:
+        return True  # with a no, which the library tells better when it asks itself
+    except Exception:  # of any library below that one
+        return False
+    return True
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """No warnings, log lines or bars of the transformers library and of what asks the hub for it, errors apart."""
@@ -232,9 +251,9 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     return (list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH))
 
 
-def _unread(checkpoint: str, local: bool, error: Exception) -> str:
+def _unread(checkpoint: str, folder: bool, error: Exception) -> str:
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-    if local:
+    if folder:
         return f"{checkpoint}: its tokenizer cannot be read ({reason}); copy or download the folder again"
     return (
         f"{checkpoint}: no such folder, and no tokenizer of that name could be fetched from the Hugging Face hub ({reason}); "

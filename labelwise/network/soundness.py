@@ -15,6 +15,8 @@ from torch import Tensor
 from labelwise.errors import BadModel
 from labelwise.features.subwords import quiet
 
+ALIKE = {"xlm-roberta": "roberta", "camembert": "roberta"}  # families that compute the same; checkpoints mix their names
+
 
 def require_safetensors(folder: Path) -> None:
     """Refuse a folder without weights, or with weights in a pickle only."""
@@ -36,7 +38,7 @@ def require_family(checkpoint: str, config: Any) -> None:
 
     for name in config.architectures or ():
         family = getattr(getattr(getattr(transformers, name, None), "config_class", None), "model_type", config.model_type)
-        if family != config.model_type:
+        if ALIKE.get(family, family) != ALIKE.get(config.model_type, config.model_type):
             raise BadModel(
                 f"{checkpoint}: config.json says model_type {config.model_type}, but architectures {name}, which is {family}; "
                 "set model_type to what the weights are"

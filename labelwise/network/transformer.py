@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from labelwise.errors import BadModel, BadSettings
-from labelwise.features.subwords import DOWNLOAD, is_folder, quiet
+from labelwise.features.subwords import DOWNLOAD, hub_answers, is_folder, quiet
 from labelwise.network.packing import pack
 from labelwise.network.playback import Recordings, Rounded, attention_kernels, good_length, placed
 from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
@@ -222,7 +222,8 @@ def read_transformer(checkpoint: str) -> nn.Module:
     """The encoder in a folder, or by its hub name, in float32; a head it may have been trained with is left out."""
     if not checkpoint:
         raise BadSettings("encoder.checkpoint is empty; name a transformer's folder, or its name on the model hub")
-    if is_folder(checkpoint):
+    folder = is_folder(checkpoint)
+    if folder:
         require_safetensors(Path(checkpoint))
     with _complaints(checkpoint):
         from transformers import AutoModel
@@ -231,6 +232,7 @@ def read_transformer(checkpoint: str) -> nn.Module:
             checkpoint,
             use_safetensors=True,
             trust_remote_code=False,
+            local_files_only=folder or not hub_answers(checkpoint),
             dtype=torch.float32,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # told below, by name
