@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +19,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 RESULTS = Path(__file__).with_name("results.jsonl")
+SCORES = Path(__file__).with_name("scores")
 
 
 def record(benchmark: str, **values: Any) -> None:
@@ -31,15 +36,40 @@ def record(benchmark: str, **values: Any) -> None:
 def record_quality(report: Any, method: str, **values: Any) -> None:
     """Record what a report says of each label group, under the name that the method has in the tables.
 
-    Scores on development documents are kept apart from results. LABELWISE_REPORTS names a folder where reports are kept too, for
-    `labelwise compare`.
+    Scores on development documents are kept apart from results. Those on test documents come with what differences between
+    methods are tested on: nDCG@k of each document, in a file of its own. LABELWISE_REPORTS names a folder where reports are kept
+    too, for `labelwise compare`.
     """
     facts = {"corpus": report.corpus, "method": method, "split": report.split, "k": report.k, "ties": report.ties}
     groups = {group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()}
-    record("quality" if report.split == "test" else "development", **facts, **values, groups=groups)
+    if report.split == "test":
+        kept = {"fingerprint": report.fingerprint, "scores": _keep(report, method, values.get("seed"))}
+        record("quality", **facts, **values, groups=groups, by_frequency=_by_frequency(report), **kept)
+    else:
+        record("development", **facts, **values, groups=groups)
     if place := os.environ.get("LABELWISE_REPORTS"):
         named = replace(report, method=method, notes=report.notes | {"seed": values.get("seed") or 1})
         named.save(Path(place) / f"{report.corpus}-{method}-{values.get('seed')}".replace(" ", "-"), force=True)
+
+
+def _keep(report: Any, method: str, seed: int | None) -> str:
+    """Write nDCG@k of each document, by group, in half precision; the file's path beside results.jsonl."""
+    name = re.sub(r"\W+", "-", f"{method} {seed or ''}").strip("-")
+    place = SCORES / report.corpus / f"{name}.npz"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    measure = f"ndcg@{report.k}"
+    np.savez_compressed(place, **{group: values[measure].astype(np.float16) for group, values in report.values.items()})
+    return place.relative_to(SCORES.parent).as_posix()
+
+
+def _by_frequency(report: Any) -> list[list[int]]:
+    """Binary digits of a number of training documents; gold labels, those found among the first k, and labels with so many."""
+    found: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for label in report.labels:
+        if label.documents:
+            of = found[int(label.train_documents).bit_length()]
+            found[int(label.train_documents).bit_length()] = [of[0] + label.documents, of[1] + label.hits, of[2] + 1]
+    return [[digits, *map(int, of)] for digits, of in sorted(found.items())]
 
 
 @contextmanager

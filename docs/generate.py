@@ -22,7 +22,7 @@ from labelwise.settings import explain
 sys.path.insert(0, str(Path(__file__).parent))
 from gap_figures import figures
 from goals_figure import goals
-from results_page import paper_results, paper_tables, results_page
+from results_page import TESTED, paper_results, paper_tables, results_page, tested
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
@@ -219,7 +219,7 @@ def results() -> str:
     ]
     for kind, show in SECTIONS.items():
         parts += show(by_kind[kind]) if kind in by_kind else []
-        parts += _paper(by_kind["quality"], by_kind["stats"]) if kind == "quality" else []
+        parts += [*_tested(by_kind["quality"]), *_paper(by_kind["quality"], by_kind["stats"])] if kind == "quality" else []
     return "\n".join(parts)
 
 
@@ -287,6 +287,12 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
         heads = ("method", *groups, "seeds", "fit, s", "best epoch", "documents/s")
         parts += [f"### {corpus}, k = {own[0]['k']}", table(heads, rows), ""]
     return [*parts, *_folded("Settings that differ from a method's own", table(("row", "settings"), told))]
+
+
+def _tested(quality: list[dict[str, Any]]) -> list[str]:
+    """Which differences are more than chance, where that can be known."""
+    made = [(f"### {corpus}: {TESTED}", comparison.table().markdown()) for corpus, comparison in tested(by_row(quality)).items()]
+    return ["## What is more than chance", "", *(line for both in made for line in both)] if made else []
 
 
 def _paper(quality: list[dict[str, Any]], stats: list[dict[str, Any]]) -> list[str]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from labelwise.comparison import Comparison, Repeated
 from labelwise.markup import counted, panels_section, section, table_section, whole_page
 from labelwise.page import method_bars
 from labelwise.recipe import Recipe
 from labelwise.report import Report
-from labelwise.studies.page import STYLE, gap_plot
+from labelwise.studies.page import STYLE, curves_section, gap_plot, leaders, least_count, line_plot
 from labelwise.studies.results import CorpusFacts, Job, Results, Run
 from labelwise.studies.tables import FAMILY, PAIRS, Titled, family, gained, pairs
 
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHOWN = 8  # rows of a chart
 ZONES = {  # what the names of their rows have
     "ours": ("read-and-learned", "best"),
@@ -23,6 +28,7 @@ ZONES = {  # what the names of their rows have
     "classifiers and trees": ("parabel", "bonsai", "neighbours", "linear"),
 }
 OTHERS = "nothing learned from documents, or their labels alone"
+TESTED = "differences tested, of the rows whose scores are known document by document"
 MASKED = " (unseen masked)"  # how rows are marked that differ from the paper's in this
 
 
@@ -50,20 +56,66 @@ def paper_tables(results: Results) -> list[Titled]:
     ]
 
 
+def tested(rows: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Comparison]:
+    """For each corpus the rows whose scores are known document by document, so that differences can be tested."""
+    reports = [
+        Repeated.of([replace(_report(line), values=_values(line), fingerprint=line["fingerprint"]) for line in several])
+        for several in rows
+        if all(line.get("scores") for line in several)
+    ]
+    corpora = {corpus: [report for report in reports if report.corpus == corpus] for corpus in _corpora(reports)}
+    return {corpus: Comparison(own, _zones(own), metrics=["ndcg"]) for corpus, own in corpora.items()}
+
+
+def _values(line: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
+    """nDCG of each document, by group."""
+    with np.load(BENCHMARKS / line["scores"], allow_pickle=False) as arrays:
+        return {group: {f"ndcg@{line['k']}": values.astype(np.float32)} for group, values in arrays.items()}
+
+
+def _curves(comparisons: Mapping[str, Comparison], rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """Recall of labels by how often training saw them."""
+    lines = {(several[0]["method"], several[0]["corpus"]): several for several in rows}
+    figures = []
+    for corpus, comparison in comparisons.items():
+        curves = {row: _by_frequency(lines[row, corpus]) for row in leaders(comparison, corpus)}
+        figures.append(line_plot(f"{corpus}: by training documents of a label", curves, least_count))
+    return curves_section("By label frequency", figures)
+
+
+def _by_frequency(lines: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, int]]:
+    """Binary digits of a number of training documents → share of gold labels found, and labels with so many."""
+    found: dict[int, list[list[int]]] = {}
+    for digits, *counts in (one for line in lines for one in line["by_frequency"]):
+        found.setdefault(digits, []).append(counts)
+    return {digits: (sum(c[1] for c in of) / sum(c[0] for c in of), of[0][2]) for digits, of in sorted(found.items())}
+
+
 def results_page(rows: Sequence[Sequence[Mapping[str, Any]]], stats: Sequence[Mapping[str, Any]]) -> str:
     """The page, from the recorded lines of each row, one for each seed, and those about the corpora."""
     reports = [Repeated.of([_report(line) for line in several]) for several in rows]
-    corpora = list(dict.fromkeys(report.corpus for report in reports))
+    corpora = _corpora(reports)
     parts = [part for corpus in corpora for part in _corpus([report for report in reports if report.corpus == corpus])]
+    if comparisons := tested(rows):
+        parts += [table_section(one.table(), f"{corpus}: {TESTED}") for corpus, one in comparisons.items()]
+        parts.append(_curves(comparisons, rows))
     paper = paper_results(rows, stats)
     parts += [*(table_section(table, title) for title, table in paper_tables(paper)), gap_plot(paper), _missing(reports, corpora)]
     subtitle = f"{counted(len({report.method for report in reports}), 'method')} on {', '.join(corpora)}, test documents"
     return whole_page("Results of Labelwise", "Results", subtitle, parts, STYLE)
 
 
+def _corpora(reports: Sequence[Report]) -> list[str]:
+    return list(dict.fromkeys(report.corpus for report in reports))
+
+
+def _zones(reports: Sequence[Report]) -> dict[str, str]:
+    return {report.method: _zone(report.method) for report in reports}
+
+
 def _corpus(reports: Sequence[Report]) -> list[str]:
     """One corpus: its table, and who leads in each label group."""
-    comparison = Comparison(reports, {report.method: _zone(report.method) for report in reports})
+    comparison = Comparison(reports, _zones(reports))
     k, corpus = reports[0].k, reports[0].corpus
     panels = []
     for column in (column for column in comparison.columns if column.metric == f"ndcg@{k}"):

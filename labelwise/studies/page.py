@@ -58,22 +58,27 @@ def _curves(results: Results, comparison: Comparison) -> str:
     """Recall of labels by how often training saw them, and by their level in the hierarchy, for the methods to look at."""
     figures = []
     for corpus, facts in results.corpora.items():
-        rows = _leaders(comparison, corpus)
+        rows = leaders(comparison, corpus)
         if not rows:
             continue
         frequency = {row: _recall(results, row, corpus, lambda label: label.train_documents.bit_length()) for row in rows}
-        figures.append(_line_plot(f"{corpus}: by training documents of a label", frequency, _from))
+        figures.append(line_plot(f"{corpus}: by training documents of a label", frequency, least_count))
         depth = {row: _recall(results, row, corpus, _level_of(facts)) for row in rows}
-        figures.append(_line_plot(f"{corpus}: by level in the hierarchy", depth, str))
+        figures.append(line_plot(f"{corpus}: by level in the hierarchy", depth, str))
+    return curves_section("By label frequency and depth", figures, "; level 1 is the top")
+
+
+def curves_section(title: str, figures: Sequence[str], more: str = "") -> str:
+    """Line plots, and what they show; `more` goes with what stands at the bottom."""
     note = (
         "Share of gold labels found among the first k of all labels, over all seeds. A number of training documents stands for "
-        "those up to the next; level 1 is the top. Rest on a dot to see of how many labels. "
+        f"those up to the next{more}. Rest on a dot to see of how many labels. "
         f"Of more than {LINES} methods the best of each label group and zone are shown."
     )
-    return section("By label frequency and depth", f'<div class="panels">{"".join(figures)}</div><p class="note">{note}</p>')
+    return section(title, f'<div class="panels">{"".join(figures)}</div><p class="note">{note}</p>')
 
 
-def _leaders(comparison: Comparison, corpus: str) -> list[str]:
+def leaders(comparison: Comparison, corpus: str) -> list[str]:
     """The best row of each label group, the best of each zone, then any; by the last metric, in the order of the tables."""
     columns = [column for column in comparison.columns if column.corpus == corpus]
     columns = [column for column in columns if column.metric == columns[-1].metric]
@@ -106,7 +111,7 @@ def _recall(results: Results, row: str, corpus: str, bin_of: Callable[[LabelResu
     }
 
 
-def _line_plot(title: str, curves: Mapping[str, Mapping[int, tuple[float, int]]], name: Callable[[int], str]) -> str:
+def line_plot(title: str, curves: Mapping[str, Mapping[int, tuple[float, int]]], name: Callable[[int], str]) -> str:
     """One line for each method over the bins that any of them has."""
     bins = sorted({number for curve in curves.values() for number in curve})
     places = {number: (place + 0.5) / len(bins) for place, number in enumerate(bins)}
@@ -193,7 +198,7 @@ def _sample(joined: bool) -> str:
     return ('<line x1="0" x2="22" y1="5" y2="5"/>' if joined else "") + '<circle r="4" cx="11" cy="5"/>'
 
 
-def _from(size: int) -> str:
+def least_count(size: int) -> str:
     """The smallest of the training counts with so many binary digits: 0, 1, 2, 4, …, 1k."""
     low = 1 << size >> 1
     return f"{low >> 10}k" if low >= 1024 else str(low)
