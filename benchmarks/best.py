@@ -47,12 +47,12 @@ def measure(
     told |= {"budget_minutes": settings["budget"]} if settings.get("budget") else {}
     told |= {"fit_seconds": fitting["seconds"], "parts": {name: round(own, 1) for name, own in parts.seconds.items()}}
     with stopwatch() as scoring:
-        report = labelwise.evaluate(model, splits, ties="pessimistic")
+        report = labelwise.evaluate(model, splits, ties="pessimistic", per_label=True)
     chosen = {"weights": model.weights, "why": model.why} if blend else {}
     record_quality(report, row, **told, evaluate_seconds=scoring["seconds"], **chosen)
     if reader and blend:
         first = model._ready().members[0].model
-        report = labelwise.evaluate(first, splits, ties="pessimistic")
+        report = labelwise.evaluate(first, splits, ties="pessimistic", per_label=True)
         history = getattr(first, "history", [])
         best = max((look["epoch"] for look in history if look["best"]), default=None)
         record_quality(report, reader, seed=told["seed"], epochs=len(history), best_epoch=best, settings=_settings(first))

@@ -43,7 +43,7 @@ if __name__ == "__main__":
             with stopwatch() as fitting:
                 model = make_method(name, settings).fit(splits.train, splits.dev)
             with stopwatch() as scoring:
-                report = labelwise.evaluate(model, splits, ties="pessimistic")
+                report = labelwise.evaluate(model, splits, ties="pessimistic", per_label=True)
             record_quality(
                 report,
                 " + ".join(settings.get("members", [name])),

@@ -33,6 +33,6 @@ if __name__ == "__main__":
         members = [str(given.models / f"{corpus}-{given.row}-{seed}") for seed in given.seeds]
         model = make_method("ensemble", {"members": members, "weights": "equal"}).fit(splits.train, splits.dev)
         with stopwatch() as scoring:
-            report = labelwise.evaluate(model, splits, ties="pessimistic")
+            report = labelwise.evaluate(model, splits, ties="pessimistic", per_label=True)
         name = f"{given.row}, mean of {NUMBERS.get(len(members), len(members))}"
         record_quality(report, name, seed=None, evaluate_seconds=scoring["seconds"])

@@ -45,7 +45,7 @@ def train(corpus: Path, name: str, seed: int, given: argparse.Namespace) -> None
             model.work, model.watch = given.work, _show  # type: ignore[attr-defined]
             model.fit(splits.train, splits.dev)
     with stopwatch() as scoring:
-        report = labelwise.evaluate(model, splits, split=given.split, ties="pessimistic")
+        report = labelwise.evaluate(model, splits, split=given.split, ties="pessimistic", per_label=True)
     if given.models is not None:
         model.save(given.models / f"{corpus.name}-{given.row or name}-{seed}", force=True)
     history = model.history  # type: ignore[attr-defined]

@@ -291,8 +291,8 @@ def _quality(lines: list[dict[str, Any]]) -> list[str]:
 
 def _tested(quality: list[dict[str, Any]]) -> list[str]:
     """Which differences are more than chance, where that can be known."""
-    made = [(f"### {corpus}: {TESTED}", comparison.table().markdown()) for corpus, comparison in tested(by_row(quality)).items()]
-    return ["## What is more than chance", "", *(line for both in made for line in both)] if made else []
+    comparison = tested(by_row(quality))
+    return [f"## {TESTED}", comparison.table().markdown()] if comparison else []
 
 
 def _paper(quality: list[dict[str, Any]], stats: list[dict[str, Any]]) -> list[str]:

@@ -28,7 +28,7 @@ ZONES = {  # what the names of their rows have
     "classifiers and trees": ("parabel", "bonsai", "neighbours", "linear"),
 }
 OTHERS = "nothing learned from documents, or their labels alone"
-TESTED = "differences tested, of the rows whose scores are known document by document"
+TESTED = "What is more than chance, of the rows whose scores are known document by document"
 MASKED = " (unseen masked)"  # how rows are marked that differ from the paper's in this
 
 
@@ -56,15 +56,14 @@ def paper_tables(results: Results) -> list[Titled]:
     ]
 
 
-def tested(rows: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Comparison]:
-    """For each corpus the rows whose scores are known document by document, so that differences can be tested."""
+def tested(rows: Sequence[Sequence[Mapping[str, Any]]]) -> Comparison | None:
+    """The rows whose scores are known document by document, so that differences can be tested."""
     reports = [
         Repeated.of([replace(_report(line), values=_values(line), fingerprint=line["fingerprint"]) for line in several])
         for several in rows
         if all(line.get("scores") for line in several)
     ]
-    corpora = {corpus: [report for report in reports if report.corpus == corpus] for corpus in _corpora(reports)}
-    return {corpus: Comparison(own, _zones(own), metrics=["ndcg"]) for corpus, own in corpora.items()}
+    return Comparison(reports, _zones(reports), metrics=["ndcg"]) if reports else None
 
 
 def _values(line: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
@@ -73,11 +72,11 @@ def _values(line: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
         return {group: {f"ndcg@{line['k']}": values.astype(np.float32)} for group, values in arrays.items()}
 
 
-def _curves(comparisons: Mapping[str, Comparison], rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+def _curves(comparison: Comparison, rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     """Recall of labels by how often training saw them."""
     lines = {(several[0]["method"], several[0]["corpus"]): several for several in rows}
     figures = []
-    for corpus, comparison in comparisons.items():
+    for corpus in _corpora(comparison.reports):
         curves = {row: _by_frequency(lines[row, corpus]) for row in leaders(comparison, corpus)}
         figures.append(line_plot(f"{corpus}: by training documents of a label", curves, least_count))
     return curves_section("By label frequency", figures)
@@ -96,9 +95,8 @@ def results_page(rows: Sequence[Sequence[Mapping[str, Any]]], stats: Sequence[Ma
     reports = [Repeated.of([_report(line) for line in several]) for several in rows]
     corpora = _corpora(reports)
     parts = [part for corpus in corpora for part in _corpus([report for report in reports if report.corpus == corpus])]
-    if comparisons := tested(rows):
-        parts += [table_section(one.table(), f"{corpus}: {TESTED}") for corpus, one in comparisons.items()]
-        parts.append(_curves(comparisons, rows))
+    if comparison := tested(rows):
+        parts += [table_section(comparison.table(), TESTED), _curves(comparison, rows)]
     paper = paper_results(rows, stats)
     parts += [*(table_section(table, title) for title, table in paper_tables(paper)), gap_plot(paper), _missing(reports, corpora)]
     subtitle = f"{counted(len({report.method for report in reports}), 'method')} on {', '.join(corpora)}, test documents"
