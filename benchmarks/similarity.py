@@ -56,5 +56,5 @@ if __name__ == "__main__":
         with stopwatch() as fitting:
             method = Similarity(WordVectors.read(file), splits.train)
         with stopwatch() as scoring:
-            report = labelwise.evaluate(method, splits, ties="pessimistic")  # type: ignore[arg-type]
+            report = labelwise.evaluate(method, splits, ties="pessimistic", per_label=True)  # type: ignore[arg-type]
         record_quality(report, method.name, seed=1, fit_seconds=fitting["seconds"], evaluate_seconds=scoring["seconds"])

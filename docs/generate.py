@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import EnumType
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from labelwise import metrics, registry
 from labelwise.corpus import GROUPS
 from labelwise.methods.base import Explains, ZeroShot
-from labelwise.settings import explain
+from labelwise.settings import explain, spelt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gap_figures import figures
@@ -26,6 +27,7 @@ from results_page import TESTED, paper_results, paper_tables, results_page, test
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
+SHARED = 10  # methods that must have a setting in common before it is told once for all
 NOTE = "<!-- Made by docs/generate.py; do not edit. -->\n"
 
 
@@ -66,19 +68,51 @@ def _between(page: str, mark: str, content: str) -> str:
 
 
 def methods() -> str:
-    parts = ["# Methods", "After this page you know what each method does, what it can do beyond scoring, and its settings.", ""]
-    for name, entry in sorted(registry.METHODS.items()):
-        cls = entry.load()
+    """Every method with its settings; what many of them share stands at the end, once."""
+    known = {name: entry.load() for name, entry in sorted(registry.METHODS.items())}
+    usual = _usual([cls.Settings for cls in known.values()])
+    parts = [
+        "# Methods",
+        "After this page you know what each method does, what it can do beyond scoring, and its settings. Those that all networks share",
+        "stand [at the end](#settings-of-networks); a network names those of which it has another default.",
+        "",
+    ]
+    for name, cls in known.items():
+        lead, said = registry.METHODS[name].summary, inspect.getdoc(cls) or ""
+        lead = f"{lead[0].upper()}{lead[1:]}."
+        parts += [f"## {name}", said if said.startswith(lead) else f"{lead} {said}", ""]
         abilities = [
             what
             for kind, what in ((ZeroShot, "scores labels it never saw"), (Explains, "explains its labels"))
             if issubclass(cls, kind)
         ]
-        parts += [f"## {name}", f"{entry.summary[0].upper()}{entry.summary[1:]}. {inspect.getdoc(cls)}", ""]
         parts += [f"Abilities: {', '.join(abilities)}.", ""] if abilities else []
-        rows = [(f"`{key}`", kind, f"`{default}`", meaning) for key, kind, default, meaning in explain(cls.Settings)]
-        parts += [table(("setting", "type", "default", "meaning"), rows) if rows else "No settings.", ""]
-    return "\n".join(parts)
+        rows = explain(cls.Settings)
+        own = [row for row in rows if _told(row) not in usual]
+        parts += [_settings(own), ""] if own else [] if rows else ["No settings.", ""]
+        if len(own) < len(rows):
+            other = [f"`{row[0]}={spelt(row[2])}`" for row in rows if row not in own and row[2] != usual[_told(row)]]
+            parts += [f"Settings of [networks](#settings-of-networks){', with ' if other else ''}{', '.join(other)}.", ""]
+    shared = [(name, kind, default, meaning) for (name, kind, meaning), default in usual.items()]
+    return "\n".join([*parts, "## Settings of networks", _settings(shared), ""])
+
+
+def _usual(kinds: Sequence[type]) -> dict[tuple[str, str, str], Any]:
+    """Name, type and meaning of the settings that many kinds have → the default that most of these have."""
+    found: dict[tuple[str, str, str], list[Any]] = {}
+    for row in (row for kind in kinds for row in explain(kind)):
+        found.setdefault(_told(row), []).append(row[2])
+    return {told: Counter(some).most_common(1)[0][0] for told, some in found.items() if len(some) >= SHARED}
+
+
+def _told(row: tuple[str, str, Any, str]) -> tuple[str, str, str]:
+    name, kind, _, meaning = row
+    return name, kind, meaning
+
+
+def _settings(rows: Sequence[tuple[str, str, Any, str]]) -> str:
+    told = [(f"`{name}`", kind, f"`{spelt(value)}`" if spelt(value) else "", meaning) for name, kind, value, meaning in rows]
+    return table(("setting", "type", "default", "meaning"), told)
 
 
 def datasets() -> str:

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, GroupedMetadata, Le
 
@@ -86,6 +86,13 @@ def explain(kind: type, given: Any = None) -> list[tuple[str, str, Any, str]]:
     return rows
 
 
+def spelt(value: Any) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(spelt, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @cache  # making one takes longer than a thousand checks
 def _checker(kind: type) -> Any:
     from pydantic import TypeAdapter
@@ -109,9 +116,18 @@ def _completed(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
     return {
         key: {**_members(known[key]), **_completed(value, _members(known[key]))}
         if isinstance(value, Mapping) and is_dataclass(known.get(key))
+        else _listed(value)
+        if isinstance(known.get(key), tuple)
         else value
         for key, value in values.items()
     }
+
+
+def _listed(value: Any) -> Any:
+    """A list as it is; `a,b` and a single value as one, since that is how a list is written on a command line."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _members(settings: Any) -> dict[str, Any]:
@@ -132,9 +148,18 @@ def _parse(text: str) -> Any:
 def _spell(hint: Any) -> str:
     if get_origin(hint) is Annotated:
         base, *marks = get_args(hint)
-        ranges = [f"{mark.low:g}…{mark.high:g}" for mark in marks if isinstance(mark, Range)]
+        ranges = [f"{_number(mark.low)}…{_number(mark.high)}" for mark in marks if isinstance(mark, Range)]
         return " ".join([_spell(base), *ranges])
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"list of {_spell(get_args(hint)[0])}"
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full: 4294967295 is a limit, 4.29497e+09 a riddle."""
+    return f"{int(value)}" if value == int(value) else f"{value:g}"
 
 
 def _meanings(kind: type) -> dict[str, str]:

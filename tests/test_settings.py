@@ -74,8 +74,44 @@ def test_settings_explain_themselves():
     assert explain(Whole) == [
         ("training.learning_rate", "float 1e-05…0.01", 1e-3, "Step size of Adam."),
         ("training.epochs", "int", 10, "Passes over the data."),
-        ("cell", "Literal['gru', 'lstm']", "gru", "Kind of cell."),
+        ("cell", "gru|lstm", "gru", "Kind of cell."),
     ]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Settings that are lists."""
+
+    sizes: tuple[int, ...] = (256,)
+    """Sizes."""
+    text: tuple[Literal["name", "synonyms"], ...] = ("name",)
+    """What is read."""
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 1
+    """Seed."""
+
+
+@pytest.mark.parametrize(
+    ("given", "made_of"),
+    [
+        ("sizes=64", Lists((64,))),
+        ("sizes=64,32", Lists((64, 32))),
+        ("sizes=[64, 32]", Lists((64, 32))),
+        ("text=name, synonyms", Lists(text=("name", "synonyms"))),
+        ("text=synonyms", Lists(text=("synonyms",))),
+        ("text=", Lists(text=())),
+    ],
+)
+def test_lists_may_be_written_as_on_a_command_line(given, made_of):
+    assert make(Lists, override({}, [given])) == made_of
+
+
+def test_a_bad_part_of_a_list_is_named():
+    with pytest.raises(BadSettings, match=r"^text\.1: 'nmae' will not do: input should be 'name' or 'synonyms'"):
+        make(Lists, override({}, ["text=name,nmae"]))
+
+
+def test_lists_and_limits_are_spelt_for_people():
+    assert [kind for _, kind, *_ in explain(Lists)] == ["list of int", "list of name|synonyms", "int 0…4294967295"]
 
 
 @dataclass(frozen=True)

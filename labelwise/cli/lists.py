@@ -24,7 +24,7 @@ def methods(
     if name is None:
         _print({key: entry.summary for key, entry in sorted(known().items())}, as_json)
         return
-    from labelwise.settings import explain
+    from labelwise.settings import explain, spelt
 
     rows = explain(find(name, known(), "method").load().Settings)
     if as_json:
@@ -36,7 +36,7 @@ def methods(
     elif not rows:
         print(f"{name} has no settings")
     else:
-        _print({f"{key} = {default}": f"{meaning} ({kind})" for key, kind, default, meaning in rows}, False)
+        _print({f"{key} = {spelt(default)}": f"{meaning} ({kind})" for key, kind, default, meaning in rows}, False)
 
 
 def recipes(
