@@ -18,6 +18,7 @@ from typing import Any
 from labelwise import metrics, registry
 from labelwise.corpus import GROUPS
 from labelwise.methods.base import Explains, ZeroShot
+from labelwise.network.composition import NetworkSettings
 from labelwise.settings import explain, spelt
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,7 +28,6 @@ from results_page import TESTED, paper_results, paper_tables, results_page, test
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results.jsonl"
-SHARED = 10  # methods that must have a setting in common before it is told once for all
 NOTE = "<!-- Made by docs/generate.py; do not edit. -->\n"
 
 
@@ -70,7 +70,7 @@ def _between(page: str, mark: str, content: str) -> str:
 def methods() -> str:
     """Every method with its settings; what many of them share stands at the end, once."""
     known = {name: entry.load() for name, entry in sorted(registry.METHODS.items())}
-    usual = _usual([cls.Settings for cls in known.values()])
+    usual = _usual([cls.Settings for cls in known.values() if issubclass(cls.Settings, NetworkSettings)])
     parts = [
         "# Methods",
         "After this page you know what each method does, what it can do beyond scoring, and its settings. Those that all networks share",
@@ -88,9 +88,10 @@ def methods() -> str:
         ]
         parts += [f"Abilities: {', '.join(abilities)}.", ""] if abilities else []
         rows = explain(cls.Settings)
-        own = [row for row in rows if _told(row) not in usual]
+        network = issubclass(cls.Settings, NetworkSettings)
+        own = [row for row in rows if not network or _told(row) not in usual]
         parts += [_settings(own), ""] if own else [] if rows else ["No settings.", ""]
-        if len(own) < len(rows):
+        if network:
             other = [f"`{row[0]}={spelt(row[2])}`" for row in rows if row not in own and row[2] != usual[_told(row)]]
             parts += [f"Settings of [networks](#settings-of-networks){', with ' if other else ''}{', '.join(other)}.", ""]
     shared = [(name, kind, default, meaning) for (name, kind, meaning), default in usual.items()]
@@ -98,11 +99,11 @@ def methods() -> str:
 
 
 def _usual(kinds: Sequence[type]) -> dict[tuple[str, str, str], Any]:
-    """Name, type and meaning of the settings that many kinds have → the default that most of these have."""
+    """Name, type and meaning of the settings that all kinds have → the default that most of them have."""
     found: dict[tuple[str, str, str], list[Any]] = {}
     for row in (row for kind in kinds for row in explain(kind)):
         found.setdefault(_told(row), []).append(row[2])
-    return {told: Counter(some).most_common(1)[0][0] for told, some in found.items() if len(some) >= SHARED}
+    return {told: Counter(some).most_common(1)[0][0] for told, some in found.items() if len(some) == len(kinds)}
 
 
 def _told(row: tuple[str, str, Any, str]) -> tuple[str, str, str]:

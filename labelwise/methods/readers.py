@@ -181,6 +181,7 @@ class SubwordReader(Reader):
         self.limit = (self.segment - 2) * (1 if self.sections else self.segments)
         self.keeper = encoder if given.kept else None  # what makes states once and for all
         self.precision = settings.training.precision
+        self.read: dict[bytes, np.ndarray] = {}  # what stands in the cache of documents that were read for training
         known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
@@ -211,8 +212,13 @@ class SubwordReader(Reader):
         return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
 
     def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
-        """(tokens, 1, width) for each document, the states that are kept."""
-        return None if self.keeper is None else self._states(self.numbers(documents), device)
+        """(tokens, 1, width) for each document, the states that are kept; those of training come from the cache."""
+        if self.keeper is None:
+            return None
+        rows = self.numbers(documents)
+        found = [self.read.get(row.tobytes()) for row in rows]
+        new = iter(self._states([row for row, states in zip(rows, found, strict=True) if states is None], device))
+        return [next(new) if states is None else states for states in found]
 
     def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
         """The same, through the cache: the transformer is not trained, so it reads a corpus once."""
@@ -222,7 +228,12 @@ class SubwordReader(Reader):
         for row in numbers:
             digest.update(row.tobytes() + b"-")
         key = [self.keeper.digest(), digest.hexdigest(), device.type, settled_precision(self.precision, device, predicting=True)]
-        return arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
+        found = arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
+        starts = np.cumsum([0, *map(len, numbers)])
+        self.read |= {
+            row.tobytes(): found[start:end] for row, (start, end) in zip(numbers, pairwise(starts.tolist()), strict=True)
+        }
+        return found
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Sub-words of the name."""

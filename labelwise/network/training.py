@@ -70,6 +70,8 @@ class TrainingSettings:
     """Stop after so many looks at the development documents without a better result, and go back to the best."""
     judge_steps: Annotated[int, Range(0, 1_000_000)] = 0
     """Look at the development documents after so many steps, and after each epoch; 0 for after each epoch only."""
+    judged: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Development documents that a look takes, every so many of them; 0 for all."""
     average: Annotated[float, Range(0.0, 0.9999)] = 0.0
     """Keep a running mean of the weights instead of the last ones: the share of the old mean after a step; 0 for no mean."""
     average_from: Annotated[int, Range(0, 10_000)] = 0
@@ -149,6 +151,9 @@ class Trainer:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
         groups = step_sizes(network, settings)
+        self.judged = np.arange(0 if dev is None else len(dev))  # rows of the development documents that are looked at
+        if settings.judged:
+            self.judged = self.judged[:: max(1, len(self.judged) // settings.judged)]
         self.optimizer = RowAdam(groups, eps=settings.eps, fused=device.type in ("cpu", "cuda"))
         self.weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
         self.state, self.budget = State(), budget or math.inf
@@ -316,7 +321,8 @@ class Trainer:
         self.network.eval()
         total, entries, hits, gold, k = 0.0, 0, [], [], self.dev.k
         score = self._scoring(self.dev)
-        for rows in prediction_batches(self.dev.lengths, self.settings):
+        for batch in prediction_batches(self.dev.lengths[self.judged], self.settings):
+            rows = self.judged[batch]
             with precision(self.settings.precision, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 scored = score(rows)
             best = scored.ranked.topk(min(k, scored.ranked.shape[1]), dim=1).indices
