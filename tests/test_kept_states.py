@@ -1,6 +1,7 @@
 """Transformers that are not trained, whose states are kept: all is as with frozen ones, but for rounding."""
 
 import json
+from dataclasses import replace
 from shutil import copytree
 
 import numpy as np
@@ -101,3 +102,17 @@ def test_what_changes_no_state_has_them_read_again(tmp_path, monkeypatch, same):
     found = [reader(*more).corpus_context(documents, CPU, silent) for more in ((), (same,))]
     assert entries(tmp_path) == 1
     np.testing.assert_array_equal(*found)
+
+
+def test_documents_that_were_read_for_training_are_not_read_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABELWISE_CACHE", str(tmp_path))
+    once, documents = reader(), list(zoo().train)
+    states = once.corpus_context(documents, CPU, silent)
+    lengths = [len(row) for row in once.numbers(documents)]
+    asked = []
+    monkeypatch.setattr(once, "_states", lambda rows, device: asked.extend(rows) or [np.zeros((len(row), 1, 16)) for row in rows])
+    found = once.context([documents[2], replace(documents[0], text="a new one"), documents[0]], CPU)
+    assert len(asked) == 1
+    np.testing.assert_array_equal(found[0], states[sum(lengths[:2]) : sum(lengths[:3])])
+    np.testing.assert_array_equal(found[2], states[: lengths[0]])
+    assert not found[1].any()

@@ -308,3 +308,13 @@ def test_determinism_and_threads_are_each_models_own(world):
     assert torch.are_deterministic_algorithms_enabled()
     method("cnn-lwan").fit(world.train)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_look_may_take_every_so_many_development_documents(world):
+    dev = world.dev
+    few = [method("bigru-lwan", "training.epochs=2", f"training.judged={count}").fit(world.train, dev) for count in (0, 3)]
+    step = len(dev) // 3
+    only = method("bigru-lwan", "training.epochs=2").fit(world.train, dev[::step])
+    assert [look["dev"]["loss"] for look in few[1].history] == pytest.approx([look["dev"]["loss"] for look in only.history])
+    assert few[0].history[0]["dev"] != few[1].history[0]["dev"]
+    assert [look["loss"] for look in few[0].history] == [look["loss"] for look in few[1].history]
