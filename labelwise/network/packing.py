@@ -14,17 +14,17 @@ from torch.nn.functional import pad
 
 from labelwise.network.transfer import send
 
-ROW = 128  # tokens: short enough that attention within a row costs little
+ROW, WIDE = 64, 128  # tokens: short enough that attention within a row costs little, and on a GPU as its kernels like
 ROWS = 16  # their number is a multiple of it where they are recorded
 
 
 class Packed(NamedTuple):
     """Where texts stand in rows; on the device."""
 
-    numbers: Tensor  # (rows, ROW), padding between texts that fill no row
-    places: Tensor  # (rows, ROW), a token's place in its text
-    mask: Tensor  # (rows, 1, ROW, ROW), true where one token sees another
-    parts: Tensor  # (rows, most texts of a row, ROW), each token's share in the mean of its text
+    numbers: Tensor  # (rows, row), padding between texts that fill no row
+    places: Tensor  # (rows, row), a token's place in its text
+    mask: Tensor  # (rows, 1, row, row), true where one token sees another
+    parts: Tensor  # (rows, most texts of a row, row), each token's share in the mean of its text
     slots: Tensor  # (texts,), where each text's mean stands among (rows × most texts of a row)
 
     def means(self, states: Tensor) -> Tensor:
@@ -46,7 +46,8 @@ class Packed(NamedTuple):
 
 def pack(numbers: Tensor, lengths: Tensor, padding: int) -> Packed:
     """Put texts (texts, longest), of lengths that are known on the host, into rows."""
-    sizes, device, width = lengths.numpy(), numbers.device, max(ROW, int(lengths.max()))
+    sizes, device = lengths.numpy(), numbers.device
+    width = max(WIDE if numbers.is_cuda else ROW, int(lengths.max()))
     order = np.argsort(-sizes, kind="stable")
     row, column, slot = _next_fit(sizes[order].tolist(), width)
     rows, most = int(row[-1]) + 1, int(slot.max()) + 1
