@@ -79,7 +79,7 @@ def curves_section(title: str, figures: Sequence[str], more: str = "") -> str:
 
 
 def leaders(comparison: Comparison, corpus: str) -> list[str]:
-    """The best row of each label group, the best of each zone, then any; by the last metric, in the order of the tables."""
+    """The best row of each label group, the best of each zone, then the best of the rest; by the last metric, in table order."""
     columns = [column for column in comparison.columns if column.corpus == corpus]
     columns = [column for column in columns if column.metric == columns[-1].metric]
     rows = [row for members in comparison.zones.values() for row in members]
@@ -89,7 +89,9 @@ def leaders(comparison: Comparison, corpus: str) -> list[str]:
             there = [row for row in among if (row, column) in comparison.scores]
             if there:
                 chosen[max(there, key=lambda row: comparison.scores[row, column].value)] = None
-    kept = list(dict.fromkeys([*chosen, *rows]))[:LINES]
+    there = [row for row in rows if (row, columns[0]) in comparison.scores]
+    rest = sorted(there, key=lambda row: -comparison.scores[row, columns[0]].value)
+    kept = list(dict.fromkeys([*chosen, *rest]))[:LINES]
     return [row for row in rows if row in kept]
 
 
