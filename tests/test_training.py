@@ -14,6 +14,7 @@ from labelwise.corpus import Corpus, Document, Splits
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.evaluation import evaluate
+from labelwise.methods.readers import WordReader
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
 from labelwise.network.devices import choose_device
@@ -166,6 +167,20 @@ def test_patience_counts_looks(world):
     looks = method("cnn-lwan", *settings).fit(world.train, world.dev).history
     assert [look["best"] for look in looks][-5:] == [True, False, False, False, False]
     assert min(look["dev"]["loss"] for look in looks) == looks[-5]["dev"]["loss"]
+
+
+def test_reading_counts_in_the_budget(world, monkeypatch):
+    given = ("training.epochs=50", "training.patience=50", "budget=0.05")
+    quick = method("bigru-lwan", *given).fit(world.train, world.dev)
+    read = WordReader.corpus_numbers
+
+    def slow(self, documents, progress):
+        time.sleep(2)
+        return read(self, documents, progress)
+
+    monkeypatch.setattr(WordReader, "corpus_numbers", slow)
+    hurried = method("bigru-lwan", *given).fit(world.train, world.dev)
+    assert len(hurried.history) == 1 < len(quick.history)
 
 
 @given(st.lists(st.floats(-3, 1).map(lambda power: 10**power), min_size=6, max_size=20))

@@ -57,7 +57,7 @@ def train(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="10m", help="Time for the epochs, or for all of best: 90s, 10m, 2h; one epoch is always done."),
+        typer.Option(metavar="10m", help="Time for reading and training: 90s, 10m, 2h; one epoch is always done."),
     ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits on every run on CUDA too; slower.")

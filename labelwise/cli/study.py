@@ -38,7 +38,7 @@ def study(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="10m", help="Time for the epochs of each run: 90s, 10m, 2h.", show_default=False)
+        str | None, typer.Option(metavar="10m", help="Time for each run: 90s, 10m, 2h.", show_default=False)
     ] = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the model of every run, not its report only.")] = False,
     unknown_labels: UnknownLabelsOption = UnknownLabelRule.error,

@@ -49,7 +49,7 @@ def tune(
         int | None, typer.Option(min=0, max=2**32 - 1, help="Same seed, same trials with one worker.", show_default=False)
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
-    budget: Annotated[str | None, typer.Option(metavar="10m", help="Time for the epochs of a trial.", show_default=False)] = None,
+    budget: Annotated[str | None, typer.Option(metavar="10m", help="Time for each trial.", show_default=False)] = None,
     timeout: Annotated[str | None, typer.Option(metavar="2h", help="Begin no trial after this time.", show_default=False)] = None,
     workers: Annotated[int, typer.Option(min=1, help="Trials at once, each in a process.")] = 1,
     storage: Annotated[

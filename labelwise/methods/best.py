@@ -132,11 +132,10 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
         return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
     most = segment_length(transformer, transformer.config.pad_token_id or 0, 0)
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
-    left = max(0.1, SHARE * limit - minutes) if slow and given.budget else SHARE * given.budget
     training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 8)} if slow else _trained(train)
     labels = LABELS_ON_CPU if slow else {}  # as the method has them
     training |= {"judged": JUDGED}
-    return {"device": given.device, "budget": left, "encoder": encoder, "training": training, "labels": labels}
+    return {"device": given.device, "budget": SHARE * given.budget, "encoder": encoder, "training": training, "labels": labels}
 
 
 def _trained(train: Corpus) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -54,6 +55,7 @@ from labelwise.settings import flat
 from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
+MOMENT = 1e-6  # minutes that are left of a budget that reading has used up: one epoch is done all the same
 
 
 Build = Callable[[int], LabelNetwork]  # a network for so many labels
@@ -85,7 +87,7 @@ class Network:
 
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Read the texts, learn node vectors, then train the network, epoch by epoch."""
-        show, given, device = progress or silent, self.settings, self._prepare()
+        begun, show, given, device = time.monotonic(), progress or silent, self.settings, self._prepare()
         parts, labels = Parts(given), train.labels
         if not train.gold().nnz:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
@@ -95,6 +97,7 @@ class Network:
         checked = None if dev is None or not len(dev) else _examples(dev.with_labels(labels), reader, device, show)
         if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
             raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
+        left = max(given.budget - (time.monotonic() - begun) / 60, MOMENT) if given.budget else 0.0
         torch.manual_seed(given.seed)
         model = Fitted(labels, reader, nodes, self._network(train, partial(_build, given, reader, nodes, transformer), show))
         self.history = self._train(
@@ -103,7 +106,7 @@ class Network:
             checked,
             seed=given.seed,
             device=device,
-            budget=given.budget,
+            budget=left,
             work=self.work,
             fingerprint=self._fingerprint(labels, examples, checked),
             progress=show,

@@ -139,7 +139,7 @@ class NetworkSettings:
     deterministic: bool = False
     """Only ways to compute that give the same bits on every run on CUDA too, at some cost; on a CPU they always do."""
     budget: Annotated[float, Range(0.0, 1e6)] = 0.0
-    """Minutes for the epochs, 0 for no limit: training ends before the one that would pass them, but does one at least."""
+    """Minutes for reading and training, 0 for no limit: it ends before the epoch that would pass them, but does one at least."""
     attention: Literal["auto", "label", "projected", "first", "segments"] = "auto"
     """How labels read states: all of them, all of them projected, the first, or the largest of segments' first; auto by paper."""
     average_first: bool = False
