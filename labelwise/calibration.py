@@ -101,10 +101,12 @@ class Calibration:
         probabilities = self.probabilities(scores)
         return (probabilities if self.by_probability else scores), probabilities
 
-    def top(self, scores: Scores, k: int, threshold: float = 0.0) -> list[list[tuple[Label, float, float]]]:
+    def top(
+        self, scores: Scores, k: int, threshold: float = 0.0, among: np.ndarray | None = None
+    ) -> list[list[tuple[Label, float, float]]]:
         """For each document its k best labels with a probability above the threshold: what they are ranked by, and that."""
         ranked, chances = self.judge(scores)
-        best = Scores(ranked.values * (chances.values > threshold), scores.labels).top(k)
+        best = Scores(ranked.values * (chances.values > threshold), scores.labels).top(k, among=among)
         rows = np.repeat(np.arange(len(best)), [len(answer) for answer in best])
         columns = scores.labels.index(label.id for answer in best for label, _ in answer)
         found = iter(at(chances.values, rows, columns).tolist())

@@ -60,16 +60,13 @@ def read_predictions(path: Path | str, corpus: Corpus, *, unknown_labels: Unknow
     return Scores(_matrix(by_row, len(corpus), len(corpus.labels)), corpus.labels)
 
 
-def prediction(document: str, labels: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def prediction(labels: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """One document's best labels as they are written to a file: (label, score) or (label, score, probability) each."""
-    return {
-        "id": document,
-        "labels": [
-            {"id": label.id, "name": label.name}
-            | {name: float(f"{value:.6g}") for name, value in zip(("score", "probability"), values, strict=False)}
-            for label, *values in labels
-        ],
-    }
+    return [
+        {"id": label.id, "name": label.name}
+        | {name: float(f"{value:.6g}") for name, value in zip(("score", "probability"), values, strict=False)}
+        for label, *values in labels
+    ]
 
 
 def _rows(path: Path) -> Iterator[Row]:

@@ -80,9 +80,9 @@ class Scores:
             ranked[rows, : best.shape[1]] = np.where(best >= 0, columns[best], -1) if len(columns) else best
         return ranked
 
-    def top(self, k: int, threshold: float = 0.0) -> list[list[tuple[Label, float]]]:
-        """For each document its k best labels with a score above the threshold, best first."""
-        ranked = self.ranking(min(k, len(self.labels)), ties="lower_index")
+    def top(self, k: int, threshold: float = 0.0, among: np.ndarray | None = None) -> list[list[tuple[Label, float]]]:
+        """For each document its k best labels, of all or of a mask, with a score above the threshold, best first."""
+        ranked = self.ranking(min(k, len(self.labels)), among, ties="lower_index")
         rows, places = np.nonzero(ranked >= 0)
         columns = ranked[rows, places]
         scores = at(self.values, rows, columns)

@@ -131,6 +131,19 @@ def test_labels_added_this_morning_are_predicted(model, tmp_path):
     assert row["labels"][0]["id"] == "cow"
 
 
+def test_new_labels_can_be_asked_for_apart_from_all_others(model, tmp_path):
+    (tmp_path / "new.jsonl").write_text(
+        (model / "labels.jsonl").read_text() + '{"id": "cow", "name": "cows"}\n{"id": "calf", "name": "calves"}\n'
+    )
+    asked = ("predict", model, "-", "--labels", tmp_path / "new.jsonl", "--top", 1)
+    both = ok(*asked, "--new", 5, stdin='{"id": "1", "text": "owls, owls and a cow"}\n{"id": "2", "text": "owls"}')
+    first, second = map(json.loads, both.splitlines())
+    assert ([label["id"] for label in first["new"]], second["new"]) == (["cow"], [])
+    alone = json.loads(ok(*asked, stdin='{"id": "2", "text": "owls"}'))
+    assert {key: second[key] for key in ("id", "labels")} == alone
+    refused("--new: name the label set that has new labels with --labels FILE", "predict", model, "-", "--new", 1, stdin="")
+
+
 def test_a_label_is_explained(model):
     plain = json.loads(ok("explain", model, "-", "--json", stdin="Two owls on the lake"))
     assert plain["label"] == "owl"

@@ -35,7 +35,9 @@ def test_both_json_shapes_are_read_in_any_order(splits, tmp_path):
 def test_what_predict_writes_is_read_back(splits, tmp_path):
     values = (np.random.default_rng(0).random((3, 8)) ** 8).astype(np.float32)  # some near 0
     best = Scores(values, LABELS).top(8)
-    path = lines(tmp_path / "p.jsonl", *(prediction(d.id, row) for d, row in zip(splits.test, best, strict=True)))
+    path = lines(
+        tmp_path / "p.jsonl", *({"id": d.id, "labels": prediction(row)} for d, row in zip(splits.test, best, strict=True))
+    )
     assert read_predictions(path, splits.test).dense() == pytest.approx(values, rel=1e-5)
 
 

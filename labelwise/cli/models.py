@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,6 +191,14 @@ def predict(
     threshold: Annotated[str, typer.Option(help=f"Leave out labels with this score or less; {TARGETS}")] = "0",
     raw: Raw = False,
     labels: OtherLabels = None,
+    new: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Also so many of the labels in --labels that the model does not know, under `new`: few of these come before all "
+            "others, since nobody has used them yet.",
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Give documents their labels, one JSON object a line, in the order of the input."""
@@ -200,8 +209,11 @@ def predict(
     from labelwise.progress import bar
     from labelwise.storage import new_file
 
-    fitted = load(model)
-    label_set = read_labels(labels or model / "labels.jsonl")
+    if new and labels is None:
+        raise LabelwiseError("--new: name the label set that has new labels with --labels FILE")
+    fitted, known = load(model), read_labels(model / "labels.jsonl")
+    label_set = read_labels(labels) if labels else known
+    unknown = known.columns(label_set.ids) < 0
     calibrated = found_in(model, raw)
     least, aimed = cut(threshold, calibrated)
     most = top or (len(label_set) if aimed else 5)
@@ -209,9 +221,11 @@ def predict(
     with target as stream:
         for batch in _batches(bar(_documents(file), "predict"), min(1000, batch_size(len(label_set)))):
             scores = fitted.predict(Corpus(batch, label_set))
-            answers: Any = calibrated.top(scores, most, least) if calibrated else scores.top(most, least)
-            for document, best in zip(batch, answers, strict=True):
-                stream.write(json.dumps(prediction(document.id, best), ensure_ascii=False) + "\n")
+            best: Any = partial(calibrated.top, scores) if calibrated else scores.top
+            told = {"labels": best(most, least)} | ({"new": best(new, among=unknown)} if new else {})
+            for document, *answers in zip(batch, *told.values(), strict=True):
+                answer = {"id": document.id} | {key: prediction(of) for key, of in zip(told, answers, strict=True)}
+                stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
 
 
 def explain(
