@@ -43,8 +43,9 @@ def record_quality(report: Any, method: str, **values: Any) -> None:
     facts = {"corpus": report.corpus, "method": method, "split": report.split, "k": report.k, "ties": report.ties}
     groups = {group: {key: round(value, 5) for key, value in scores.items()} for group, scores in report.groups.items()}
     if report.split == "test":
-        kept = {"fingerprint": report.fingerprint, "scores": _keep(report, method, values.get("seed"))}
-        record("quality", **facts, **values, groups=groups, by_frequency=_by_frequency(report), **kept)
+        with _kept(report, method, values.get("seed")) as scores:
+            kept = {"by_frequency": _by_frequency(report), "fingerprint": report.fingerprint, "scores": scores}
+            record("quality", **facts, **values, groups=groups, **kept)
     else:
         record("development", **facts, **values, groups=groups)
     if place := os.environ.get("LABELWISE_REPORTS"):
@@ -52,24 +53,28 @@ def record_quality(report: Any, method: str, **values: Any) -> None:
         named.save(Path(place) / f"{report.corpus}-{method}-{values.get('seed')}".replace(" ", "-"), force=True)
 
 
-def _keep(report: Any, method: str, seed: int | None) -> str:
-    """Write nDCG@k of each document, by group, in half precision; the file's path beside results.jsonl."""
-    name = re.sub(r"\W+", "-", f"{method} {seed or ''}").strip("-")
+@contextmanager
+def _kept(report: Any, method: str, seed: int | None) -> Iterator[str]:
+    """Nearly write nDCG@k of each document, by group; the file takes its place once the line that names it is written."""
+    name = re.sub(r"\W+", "-", method if seed is None else f"{method} {seed}").strip("-")
     place = SCORES / report.corpus / f"{name}.npz"
     place.parent.mkdir(parents=True, exist_ok=True)
-    measure = f"ndcg@{report.k}"
-    np.savez_compressed(place, **{group: values[measure].astype(np.float16) for group, values in report.values.items()})
-    return place.relative_to(SCORES.parent).as_posix()
+    measure, draft = f"ndcg@{report.k}", place.with_suffix(".partial.npz")
+    np.savez_compressed(draft, **{group: values[measure].astype(np.float32) for group, values in report.values.items()})
+    yield place.relative_to(SCORES.parent).as_posix()
+    draft.replace(place)
 
 
 def _by_frequency(report: Any) -> list[list[int]]:
     """Binary digits of a number of training documents; gold labels, those found among the first k, and labels with so many."""
+    if not report.labels:
+        raise ValueError("results need evaluate(…, per_label=True)")
     found: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     for label in report.labels:
-        if label.documents:
-            of = found[int(label.train_documents).bit_length()]
-            found[int(label.train_documents).bit_length()] = [of[0] + label.documents, of[1] + label.hits, of[2] + 1]
-    return [[digits, *map(int, of)] for digits, of in sorted(found.items())]
+        counts = found[int(label.train_documents).bit_length()]
+        for place, count in enumerate((label.documents, label.hits, bool(label.documents))):
+            counts[place] += int(count)
+    return [[digits, *counts] for digits, counts in sorted(found.items()) if counts[0]]
 
 
 @contextmanager

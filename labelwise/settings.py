@@ -124,9 +124,10 @@ def _completed(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
 
 
 def _listed(value: Any) -> Any:
-    """A list as it is; `a,b` and a single value as one, since that is how a list is written on a command line."""
+    """A list as it is; `a,b`, `[a, b]` and a single value as one, since that is how a list is written on a command line."""
     if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
+        bare = value.strip().removeprefix("[").removesuffix("]")
+        return [part.strip().strip("\"'") for part in bare.split(",") if part.strip()]
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -159,7 +160,7 @@ def _spell(hint: Any) -> str:
 
 def _number(value: float) -> str:
     """Whole numbers in full: 4294967295 is a limit, 4.29497e+09 a riddle."""
-    return f"{int(value)}" if value == int(value) else f"{value:g}"
+    return f"{int(value)}" if float(value).is_integer() else f"{value:g}"
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,6 +143,7 @@ def test_new_labels_can_be_asked_for_apart_from_all_others(model, tmp_path):
     alone = json.loads(ok(*asked, stdin='{"id": "2", "text": "owls"}'))
     assert {key: second[key] for key in ("id", "labels")} == alone
     refused("--new: name the label set that has new labels with --labels FILE", "predict", model, "-", "--new", 1, stdin="")
+    refused("knows all labels of", "predict", model, "-", "--new", 1, "--labels", model / "labels.jsonl", stdin="")
 
 
 def test_a_label_is_explained(model):
@@ -204,6 +206,10 @@ def test_the_demo_is_a_study_that_ends_in_a_table_and_a_report(tmp_path, monkeyp
 
 def test_resuming_a_finished_training_does_nothing_and_other_settings_are_refused(corpus_folder, model):
     assert "already trained" in ok("train", "lexical", "--on", corpus_folder, "--out", model, "--resume")
+    told = (model / "model.toml").read_text()
+    (model / "model.toml").write_text(re.sub("^apart = .*\n", "", told, flags=re.MULTILINE))  # as if it was not known yet
+    assert "already trained" in ok("train", "lexical", "--on", corpus_folder, "--out", model, "--resume")
+    (model / "model.toml").write_text(told)
     refused(
         "trained with other settings", "train", "lexical", "--on", corpus_folder, "--out", model, "--resume", "--set", "apart=0.1"
     )

@@ -104,15 +104,17 @@ def test_what_changes_no_state_has_them_read_again(tmp_path, monkeypatch, same):
     np.testing.assert_array_equal(*found)
 
 
-def test_documents_that_were_read_for_training_are_not_read_again(tmp_path, monkeypatch):
+def test_documents_are_not_read_again_while_they_are_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("LABELWISE_CACHE", str(tmp_path))
-    once, documents = reader(), list(zoo().train)
-    states = once.corpus_context(documents, CPU, silent)
-    lengths = [len(row) for row in once.numbers(documents)]
-    asked = []
-    monkeypatch.setattr(once, "_states", lambda rows, device: asked.extend(rows) or [np.zeros((len(row), 1, 16)) for row in rows])
-    found = once.context([documents[2], replace(documents[0], text="a new one"), documents[0]], CPU)
-    assert len(asked) == 1
+    kept, documents = reader(), list(zoo().train)
+    states = kept.corpus_context(documents, CPU, silent)
+    lengths = [len(row) for row in kept.numbers(documents)]
+    encoder, calls = kept.keeper, []
+    encoder.register_forward_hook(lambda module, given, found: calls.append(len(given[0].lengths)))
+    with kept.remembering(documents, CPU, silent):
+        found = kept.context([documents[2], replace(documents[0], text="a new one"), documents[0]], CPU)
+    assert calls == [1]
     np.testing.assert_array_equal(found[0], states[sum(lengths[:2]) : sum(lengths[:3])])
     np.testing.assert_array_equal(found[2], states[: lengths[0]])
-    assert not found[1].any()
+    kept.context(documents[:1], CPU)
+    assert calls == [1, 1]

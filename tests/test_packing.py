@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labelwise.network.packing import ROW, ROWS, pack
+from labelwise.network.packing import ROW, ROWS, WIDE, pack
 from labelwise.network.playback import Together
 from labelwise.network.token_encoders import Tokens
 from labelwise.network.transformer import TransformerEncoder, read_transformer
@@ -24,12 +24,12 @@ def texts(lengths: list[int]) -> torch.Tensor:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 150), min_size=1, max_size=60))
-def test_every_token_stands_once_among_those_of_its_own_text(lengths):
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=60), st.sampled_from([ROW, WIDE]))
+def test_every_token_stands_once_among_those_of_its_own_text(lengths, least):
     numbers = texts(lengths)
-    packed = pack(numbers, torch.tensor(lengths), 0)
-    assert packed.numbers.shape[1] == max(ROW, *lengths)
-    assert packed.numbers.shape[0] <= 2 * sum(lengths) / ROW + 1
+    packed = pack(numbers, torch.tensor(lengths), 0, least)
+    assert packed.numbers.shape[1] == max(least, *lengths)
+    assert packed.numbers.shape[0] <= 2 * sum(lengths) / least + 1
     first = torch.where(packed.parts > 0, 1, 0).flatten(0, 1)[packed.slots]  # (texts, row), 1 at a text's own columns
     rows = packed.slots // packed.parts.shape[1]
     for text, (row, own) in enumerate(zip(rows, first, strict=True)):

@@ -97,6 +97,8 @@ class Lists:
         ("sizes=64,32", Lists((64, 32))),
         ("sizes=[64, 32]", Lists((64, 32))),
         ("text=name, synonyms", Lists(text=("name", "synonyms"))),
+        ("text=[name, synonyms]", Lists(text=("name", "synonyms"))),
+        ("text=['name', 'synonyms']", Lists(text=("name", "synonyms"))),
         ("text=synonyms", Lists(text=("synonyms",))),
         ("text=", Lists(text=())),
     ],

@@ -2,6 +2,8 @@
 
 import time
 from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from labelwise.corpus import Corpus, Document, Splits
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.evaluation import evaluate
-from labelwise.methods.readers import WordReader
+from labelwise.methods import neural
 from labelwise.network.batches import Examples, bucketed
 from labelwise.network.composition import build
 from labelwise.network.devices import choose_device
@@ -169,18 +171,17 @@ def test_patience_counts_looks(world):
     assert min(look["dev"]["loss"] for look in looks) == looks[-5]["dev"]["loss"]
 
 
-def test_reading_counts_in_the_budget(world, monkeypatch):
-    given = ("training.epochs=50", "training.patience=50", "budget=0.05")
-    quick = method("bigru-lwan", *given).fit(world.train, world.dev)
-    read = WordReader.corpus_numbers
-
-    def slow(self, documents, progress):
-        time.sleep(2)
-        return read(self, documents, progress)
-
-    monkeypatch.setattr(WordReader, "corpus_numbers", slow)
-    hurried = method("bigru-lwan", *given).fit(world.train, world.dev)
-    assert len(hurried.history) == 1 < len(quick.history)
+def test_reading_counts_in_the_budget_as_long_as_it_took_at_first(world, tmp_path, monkeypatch):
+    given = ("training.epochs=4", "training.patience=50", "training.judge_steps=1", "budget=1")
+    assert {look["epoch"] for look in method("bigru-lwan", *given).fit(world.train, world.dev).history} == {1, 2, 3, 4}
+    with monkeypatch.context() as patch:  # as if reading took a minute
+        patch.setattr(neural, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - 60))
+        slow = method("bigru-lwan", *given)
+        slow.work = tmp_path
+        assert {look["epoch"] for look in slow.fit(world.train, world.dev).history} == {1}  # whole, for all its many looks
+    again = method("bigru-lwan", *given)
+    again.work = tmp_path
+    assert again.fit(world.train, world.dev).history == slow.history
 
 
 @given(st.lists(st.floats(-3, 1).map(lambda power: 10**power), min_size=6, max_size=20))
@@ -325,11 +326,16 @@ def test_determinism_and_threads_are_each_models_own(world):
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_look_may_take_every_so_many_development_documents(world):
-    dev = world.dev
-    few = [method("bigru-lwan", "training.epochs=2", f"training.judged={count}").fit(world.train, dev) for count in (0, 3)]
-    step = len(dev) // 3
-    only = method("bigru-lwan", "training.epochs=2").fit(world.train, dev[::step])
-    assert [look["dev"]["loss"] for look in few[1].history] == pytest.approx([look["dev"]["loss"] for look in only.history])
-    assert few[0].history[0]["dev"] != few[1].history[0]["dev"]
-    assert [look["loss"] for look in few[0].history] == [look["loss"] for look in few[1].history]
+def test_a_look_may_take_some_of_the_development_documents(world):
+    all_of_them, some = (method("bigru-lwan", f"training.judged={count}").fit(world.train, world.dev).history for count in (0, 7))
+    chosen = [world.dev[place * len(world.dev) // 7] for place in range(7)]
+    alone = method("bigru-lwan").fit(world.train, Corpus(chosen, world.labels)).history
+    assert [look["dev"]["loss"] for look in some] == pytest.approx([look["dev"]["loss"] for look in alone])
+    assert [look["loss"] for look in some] == [look["loss"] for look in all_of_them]
+    assert [look["dev"] for look in some] != [look["dev"] for look in all_of_them]
+
+
+def test_a_look_takes_documents_that_have_labels_where_these_are_ranked(world):
+    dev = Corpus([replace(document, labels=()) for document in world.dev[1:]] + [world.dev[0]], world.labels)
+    history = method("bigru-lwan", "training.judged=2", "training.monitor=ndcg").fit(world.train, dev).history
+    assert all(0 <= look["dev"]["ndcg"] <= 1 for look in history)

@@ -52,7 +52,9 @@ def train(
     ],
     on: CorpusFolder,
     out: Out,
-    settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated.")] = [],
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, lists as a,b; may be repeated.")
+    ] = [],
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Processor cores to use.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
@@ -195,8 +197,8 @@ def predict(
         int | None,
         typer.Option(
             min=1,
-            help="Also so many of the labels in --labels that the model does not know, under `new`: few of these come before all "
-            "others, since nobody has used them yet.",
+            help="Also so many of the labels in --labels that the model does not know, under `new` and whatever their score: few "
+            "come before labels that have been used often.",
         ),
     ] = None,
     force: Force = False,
@@ -205,6 +207,7 @@ def predict(
     from labelwise.corpus import Corpus, batch_size
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import load
+    from labelwise.methods.ensemble import scores_new
     from labelwise.predictions import prediction
     from labelwise.progress import bar
     from labelwise.storage import new_file
@@ -214,6 +217,12 @@ def predict(
     fitted, known = load(model), read_labels(model / "labels.jsonl")
     label_set = read_labels(labels) if labels else known
     unknown = known.columns(label_set.ids) < 0
+    if new and not unknown.any():
+        raise LabelwiseError(f"--new: {model} knows all labels of {labels}; there is none that is new")
+    if new and not scores_new(fitted):
+        raise LabelwiseError(
+            f"--new: {fitted.name} scores no label that it was not trained with; `best` and `lexical` do, among others"
+        )
     calibrated = found_in(model, raw)
     least, aimed = cut(threshold, calibrated)
     most = top or (len(label_set) if aimed else 5)
@@ -222,9 +231,9 @@ def predict(
         for batch in _batches(bar(_documents(file), "predict"), min(1000, batch_size(len(label_set)))):
             scores = fitted.predict(Corpus(batch, label_set))
             best: Any = partial(calibrated.top, scores) if calibrated else scores.top
-            told = {"labels": best(most, least)} | ({"new": best(new, among=unknown)} if new else {})
-            for document, *answers in zip(batch, *told.values(), strict=True):
-                answer = {"id": document.id} | {key: prediction(of) for key, of in zip(told, answers, strict=True)}
+            found = {"labels": best(most, least)} | ({"new": best(new, among=unknown)} if new else {})
+            for row, document in enumerate(batch):
+                answer = {"id": document.id} | {key: prediction(of[row]) for key, of in found.items()}
                 stream.write(json.dumps(answer, ensure_ascii=False) + "\n")
 
 
@@ -275,20 +284,29 @@ def explain(
 
 def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
     """Whether this training has been done before; a model of other settings or labels in its place is an error."""
-    from dataclasses import asdict
-
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import read_header
-    from labelwise.storage import to_toml
+    from labelwise.settings import make
 
     if not (out / "model.toml").is_file():
         return False
-    header = read_header(out)
-    wanted = tomllib.loads(to_toml(asdict(model.settings)))  # as they would be read back
-    require_same(out, {"method": header["method"], **header["settings"]}, {"method": model.name, **wanted})
+    header, wanted = read_header(out), model.settings
+    was = header["settings"]
+    if header["method"] == model.name:  # what an earlier version did not know yet has its default
+        was = _plain(make(type(wanted), was, where=f"{out}: "))
+    require_same(out, {"method": header["method"], **was}, {"method": model.name, **_plain(wanted)})
     if read_labels(out / "labels.jsonl") != labels:
         raise LabelwiseError(f"{out}: trained on another label set; use --force to replace it")
     return True
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    """As they would be read back from a model's folder."""
+    from dataclasses import asdict
+
+    from labelwise.storage import to_toml
+
+    return tomllib.loads(to_toml(asdict(settings)))
 
 
 def _documents(file: str) -> Iterator[Document]:

@@ -9,10 +9,11 @@ import hashlib
 import json
 import logging
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -201,6 +202,12 @@ def hub_answers(name: str) -> bool:
 
     The library finds out by asking for one file after the other, which takes it half a minute.
     """
+    return _answered(name, int(time.monotonic() // 60))
+
+
+@cache
+def _answered(name: str, minute: int) -> bool:
+    """The same, asked once a minute: model and tokenizer want to know it one after the other."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
@@ -77,6 +77,14 @@ class Elsewhere(Protocol):
 
     def elsewhere(self) -> bool:
         """Whether it does on this machine."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A method that is slow to read documents, and can remember what it read while it is asked about them several times."""
+
+    def remembering(self, corpus: Corpus, progress: Progress) -> AbstractContextManager[None]:
+        """That while."""
 
 
 class Decides:

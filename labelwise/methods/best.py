@@ -29,8 +29,7 @@ FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
-JUDGED = 1000  # development documents that tell the best epoch: a look at all of them takes as long as an epoch on a CPU
-ON_CPU = {"learning_rate": 3e-4, "sampled": 512}
+ON_CPU = {"learning_rate": 3e-4, "sampled": 512, "judged": 1000}  # a look at all of eurlex's takes as long as an epoch
 KEPT_READ = 20_000  # documents whose states are gone through in training on a CPU, all epochs together
 LABELS_ON_CPU = {"text": ("name",), "text_only": 0.0}  # synonyms and a loss by text gave nothing where a transformer is kept
 
@@ -134,7 +133,6 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
     training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 8)} if slow else _trained(train)
     labels = LABELS_ON_CPU if slow else {}  # as the method has them
-    training |= {"judged": JUDGED}
     return {"device": given.device, "budget": SHARE * given.budget, "encoder": encoder, "training": training, "labels": labels}
 
 

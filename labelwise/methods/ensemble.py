@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -23,7 +24,7 @@ from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
 from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
-from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Resumable, Span, ZeroShot, fitted
+from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Remembers, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.beside import Beside
 from labelwise.methods.weighting import (
     GROUPS,
@@ -119,7 +120,7 @@ class Ensemble(ZeroShot):
         dev = dev if dev is not None and dev.gold().nnz else None  # without labels they teach nobody anything
         show, members = progress or silent, self._members(train)
         for member in members:
-            if member.folder is not None and not _zero_shot(member.model):
+            if member.folder is not None and not scores_new(member.model):
                 _name_unknown(member.folder, train.labels)
         self._train(members, train, dev, show)
         counts = count_labels(train)
@@ -291,16 +292,20 @@ class Ensemble(ZeroShot):
         """Weights as they are given, the others equal, or found on the development documents; these teach a ranker too."""
         models = [member.model for member in members]
         able = np.ones((len(GROUPS), len(models)), dtype=bool)
-        able[ZERO] = [_zero_shot(model) for model in models]
+        able[ZERO] = [scores_new(model) for model in models]
         wanted = [getattr(self.settings.given, name) for name in GROUPS]
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
         if self.settings.weights != "equal" and dev is not None:
             checked, k, regress = dev.with_labels(train.labels), train.info.k, self.settings.weights == "regression"
-            pools, as_new = make_pools(models, groups, checked, k, progress), None
-            alone = able[ZERO].sum() == 1 and pools[ZERO].gold.any()  # has no weight to find, and learns its line from those
-            if regress and able[ZERO].any() and not alone and ZERO not in given:
-                knowing = [model for model, own in zip(models, able[ZERO], strict=True) if own]
-                as_new = pool_as_new(knowing, groups, checked, k, progress)
+            with ExitStack() as while_asked:
+                for model in models:
+                    if isinstance(model, Remembers):
+                        while_asked.enter_context(model.remembering(checked, progress))
+                pools, as_new = make_pools(models, groups, checked, k, progress), None
+                alone = able[ZERO].sum() == 1 and pools[ZERO].gold.any()  # has no weight to find, and learns its line from those
+                if regress and able[ZERO].any() and not alone and ZERO not in given:
+                    knowing = [model for model, own in zip(models, able[ZERO], strict=True) if own]
+                    as_new = pool_as_new(knowing, groups, checked, k, progress)
             mix = search(pools, groups, able, given, k, progress, regress=regress, as_new=as_new)
             if not self.settings.rerank:
                 return mix, None
@@ -327,10 +332,10 @@ def _check(settings: EnsembleSettings) -> None:
             raise BadSettings(f"ensemble: given.{group}: weights must be 0 or more and sum to 1, not to {sum(weights):g}")
 
 
-def _zero_shot(model: Method) -> bool:
+def scores_new(model: Method) -> bool:
     """Whether a model scores labels that it never saw; an ensemble does if a member does."""
     if isinstance(model, Ensemble):
-        return any(_zero_shot(member.model) for member in model._ready().members)
+        return any(scores_new(member.model) for member in model._ready().members)
     return isinstance(model, ZeroShot)
 
 

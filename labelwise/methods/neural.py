@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -55,7 +56,6 @@ from labelwise.settings import flat
 from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
-MOMENT = 1e-6  # minutes that are left of a budget that reading has used up: one epoch is done all the same
 
 
 Build = Callable[[int], LabelNetwork]  # a network for so many labels
@@ -97,7 +97,6 @@ class Network:
         checked = None if dev is None or not len(dev) else _examples(dev.with_labels(labels), reader, device, show)
         if checked is not None and not checked.gold.nnz and given.training.monitor != "loss":
             raise BadCorpus(f"no development document has a label, so training.monitor={given.training.monitor} says nothing")
-        left = max(given.budget - (time.monotonic() - begun) / 60, MOMENT) if given.budget else 0.0
         torch.manual_seed(given.seed)
         model = Fitted(labels, reader, nodes, self._network(train, partial(_build, given, reader, nodes, transformer), show))
         self.history = self._train(
@@ -106,7 +105,8 @@ class Network:
             checked,
             seed=given.seed,
             device=device,
-            budget=left,
+            budget=given.budget,
+            begun=begun,
             work=self.work,
             fingerprint=self._fingerprint(labels, examples, checked),
             progress=show,
@@ -142,6 +142,11 @@ class Network:
         for rows, logits in self._in_batches(corpus, lambda tokens: model.network(tokens, labels=vectors)):
             scores[np.ix_(rows, columns)] = torch.sigmoid(logits.float()).cpu().numpy()
         return Scores(scores, corpus.labels)
+
+    def remembering(self, corpus: Corpus, progress: Progress) -> AbstractContextManager[None]:
+        """A while in which documents are not read again where that is slow."""
+        model, device = self._ready()
+        return model.reader.remembering(list(corpus), device, progress)
 
     def _in_batches(self, corpus: Corpus, score: Callable[[Tokens], Said]) -> Iterator[tuple[np.ndarray, Said]]:
         """Rows of documents, and what is said of them in the precision that is asked for."""

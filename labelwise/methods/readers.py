@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -72,6 +73,12 @@ class Reader(ABC):
     def corpus_context(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> np.ndarray | None:
         """The same for all words of many documents, one document after the other."""
         return None
+
+    def remembering(
+        self, documents: Sequence[Document], device: torch.device, progress: Progress
+    ) -> AbstractContextManager[None]:
+        """A while in which these documents are asked about several times."""
+        return nullcontext()
 
     @abstractmethod
     def name(self, name: str, limit: int) -> np.ndarray:
@@ -181,7 +188,7 @@ class SubwordReader(Reader):
         self.limit = (self.segment - 2) * (1 if self.sections else self.segments)
         self.keeper = encoder if given.kept else None  # what makes states once and for all
         self.precision = settings.training.precision
-        self.read: dict[bytes, np.ndarray] = {}  # what stands in the cache of documents that were read for training
+        self.known: dict[bytes, np.ndarray] = {}  # states of documents that are remembered
         known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
@@ -212,11 +219,11 @@ class SubwordReader(Reader):
         return self._rows(pieces, (flat[start:end] for start, end in pairwise(starts.tolist())))
 
     def context(self, documents: Sequence[Document], device: torch.device) -> list[np.ndarray] | None:
-        """(tokens, 1, width) for each document, the states that are kept; those of training come from the cache."""
+        """(tokens, 1, width) for each document, the states that are kept."""
         if self.keeper is None:
             return None
         rows = self.numbers(documents)
-        found = [self.read.get(row.tobytes()) for row in rows]
+        found = [self.known.get(row.tobytes()) for row in rows]
         new = iter(self._states([row for row, states in zip(rows, found, strict=True) if states is None], device))
         return [next(new) if states is None else states for states in found]
 
@@ -228,12 +235,20 @@ class SubwordReader(Reader):
         for row in numbers:
             digest.update(row.tobytes() + b"-")
         key = [self.keeper.digest(), digest.hexdigest(), device.type, settled_precision(self.precision, device, predicting=True)]
-        found = arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
-        starts = np.cumsum([0, *map(len, numbers)])
-        self.read |= {
-            row.tobytes(): found[start:end] for row, (start, end) in zip(numbers, pairwise(starts.tolist()), strict=True)
-        }
-        return found
+        return arrays("states", key, lambda: {"context": self._blocks(numbers, device, progress)})["context"]
+
+    @contextmanager
+    def remembering(self, documents: Sequence[Document], device: torch.device, progress: Progress) -> Iterator[None]:
+        """Take the states of these documents from the cache; training has left those of its own there."""
+        states = self.corpus_context(documents, device, progress)
+        if states is not None:
+            numbers = self.corpus_numbers(documents, silent)
+            starts = np.cumsum([0, *map(len, numbers)]).tolist()
+            self.known = {row.tobytes(): states[start:end] for row, (start, end) in zip(numbers, pairwise(starts), strict=True)}
+        try:
+            yield
+        finally:
+            self.known = {}
 
     def name(self, name: str, limit: int) -> np.ndarray:
         """Sub-words of the name."""

@@ -44,10 +44,10 @@ class Packed(NamedTuple):
         return numbers, mask, places
 
 
-def pack(numbers: Tensor, lengths: Tensor, padding: int) -> Packed:
-    """Put texts (texts, longest), of lengths that are known on the host, into rows."""
+def pack(numbers: Tensor, lengths: Tensor, padding: int, least: int = 0) -> Packed:
+    """Put texts (texts, longest), of lengths that are known on the host, into rows of `least` tokens, if no text is longer."""
     sizes, device = lengths.numpy(), numbers.device
-    width = max(WIDE if numbers.is_cuda else ROW, int(lengths.max()))
+    width = max(least or (WIDE if numbers.is_cuda else ROW), int(lengths.max()))
     order = np.argsort(-sizes, kind="stable")
     row, column, slot = _next_fit(sizes[order].tolist(), width)
     rows, most = int(row[-1]) + 1, int(slot.max()) + 1

@@ -71,7 +71,7 @@ class TrainingSettings:
     judge_steps: Annotated[int, Range(0, 1_000_000)] = 0
     """Look at the development documents after so many steps, and after each epoch; 0 for after each epoch only."""
     judged: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Development documents that a look takes, every so many of them; 0 for all."""
+    """Development documents that a look takes, evenly spread; 0 for all."""
     average: Annotated[float, Range(0.0, 0.9999)] = 0.0
     """Keep a running mean of the weights instead of the last ones: the share of the old mean after a step; 0 for no mean."""
     average_from: Annotated[int, Range(0, 10_000)] = 0
@@ -112,6 +112,7 @@ class State:
     documents: int = 0  # of the running round
     total: float = 0.0  # loss of the running round, summed over documents
     seconds: float = 0.0  # of the running round
+    before: float = 0.0  # seconds that reading took before the first round
     elapsed: float = 0.0  # seconds of the rounds that are complete, their tests included
     waited: int = 0  # rounds since the best one
     best: float = math.inf
@@ -142,6 +143,7 @@ class Trainer:
         seed: int,
         device: torch.device,
         budget: float = 0.0,
+        begun: float | None = None,
         work: Path | None = None,
         fingerprint: dict[str, Any] | None = None,
         progress: Progress,
@@ -151,12 +153,10 @@ class Trainer:
         self.network, self.settings, self.seed, self.device = network.to(device), settings, seed, device
         self.train, self.dev, self.progress = train.to(device), dev.to(device) if dev is not None else None, progress
         groups = step_sizes(network, settings)
-        self.judged = np.arange(0 if dev is None else len(dev))  # rows of the development documents that are looked at
-        if settings.judged:
-            self.judged = self.judged[:: max(1, len(self.judged) // settings.judged)]
         self.optimizer = RowAdam(groups, eps=settings.eps, fused=device.type in ("cpu", "cuda"))
         self.weights: list[Tensor] = [weight for group in groups for weight in group["params"]]
-        self.state, self.budget = State(), budget or math.inf
+        self.state, self.budget, self.begun = State(), budget or math.inf, time.monotonic() if begun is None else begun
+        self.looked_at = None if dev is None else _some(dev, settings)
         self.best: dict[str, Tensor] | None = None
         self.mean = _copies(self.weights) if settings.average else []
         self.steps = math.ceil(len(train) / settings.batch)  # of an epoch
@@ -175,6 +175,7 @@ class Trainer:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and give the history."""
         torch.manual_seed(self.seed)
+        self.state.before = time.monotonic() - self.begun
         if self.place is not None and self.place.is_file():
             self.best = read_checkpoint(self.place, self.network, self.optimizer, self.state, self.fingerprint, self.mean)
         self.norms, self.saved, self.writing = torch.tensor(self.state.norms, device=self.device), time.monotonic(), 0.0
@@ -195,11 +196,12 @@ class Trainer:
         return self.state.history
 
     def _done(self) -> bool:
-        """Whether epochs, patience or time are used up; the next round is taken to last as long as those before."""
+        """Whether epochs, patience or, after one epoch, time are used up; a round is taken to last as long as the others."""
         state, given = self.state, self.settings
-        next_end = state.elapsed * (1 + 1 / max(1, len(state.history)))
+        next_end = state.before + state.elapsed * (1 + 1 / max(1, len(state.history)))
         impatient = self.dev is not None and state.waited >= given.patience
-        return state.epoch >= given.epochs or impatient or next_end > 60 * self.budget
+        late = state.epoch > 0 and next_end > 60 * self.budget
+        return state.epoch >= given.epochs or impatient or late
 
     def _due(self) -> bool:
         """Whether it is time for a checkpoint."""
@@ -318,11 +320,12 @@ class Trainer:
     def _dev_scores(self) -> dict[str, float]:
         """Loss, RP@k and nDCG@k on the development documents; ranks are among the labels in use, as in the evaluation."""
         assert self.dev is not None
+        assert self.looked_at is not None
         self.network.eval()
         total, entries, hits, gold, k = 0.0, 0, [], [], self.dev.k
         score = self._scoring(self.dev)
-        for batch in prediction_batches(self.dev.lengths[self.judged], self.settings):
-            rows = self.judged[batch]
+        for batch in prediction_batches(self.dev.lengths[self.looked_at], self.settings):
+            rows = self.looked_at[batch]
             with precision(self.settings.precision, self.device), memory_advice(self.device, self.dev.lengths[rows]):
                 scored = score(rows)
             best = scored.ranked.topk(min(k, scored.ranked.shape[1]), dim=1).indices
@@ -371,6 +374,17 @@ class Trainer:
             write_checkpoint(self.place, self.network, self.optimizer, self.best, self.state, self.fingerprint, self.mean)
         self.saved = time.monotonic()
         self.writing = self.saved - begun
+
+
+def _some(dev: Examples, settings: TrainingSettings) -> np.ndarray:
+    """The rows of development documents that a look takes, evenly spread; where labels are ranked, of those that have some."""
+    rows = np.arange(len(dev))
+    if not 0 < settings.judged < len(rows):
+        return rows
+    if settings.monitor != "loss":
+        rows = np.flatnonzero(np.diff(dev.gold.indptr))
+    count = min(settings.judged, len(rows))
+    return rows[np.arange(count) * len(rows) // max(1, count)]
 
 
 def _columns(values: Tensor, wanted: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -44,9 +45,10 @@ def train_tree(
     dev: Examples | None,
     *,
     budget: float,
+    begun: float,
     **how: Any,
 ) -> list[dict[str, Any]]:
-    """Train stage after stage and give the history of all; time is shared out evenly."""
+    """Train stage after stage and give the history of all; time is shared out evenly, and what was read counts in the first."""
     nodes, judged = (None if some is None else network.tree.members(some.gold) for some in (train, dev))
     if judged is not None and not judged[-1].nnz and settings.monitor != "loss":
         raise BadCorpus(
@@ -58,8 +60,9 @@ def train_tree(
     for stage in stages(network, kind):
         own, seen = _examples(train, nodes, stage.level), _examples(dev, judged, stage.level)
         assert own is not None
-        trainer = TreeTrainer(stage.network, settings, own, seen, budget=share, stage=stage.name, **how)
+        trainer = TreeTrainer(stage.network, settings, own, seen, budget=share, begun=begun, stage=stage.name, **how)
         history += [{"level": stage.level + 1, **line} for line in trainer.run()]
+        begun = time.monotonic()
     for weight in learned:  # torch multiplies otherwise, in the last bit, where no gradient is wanted
         weight.requires_grad_(True)
     return history
