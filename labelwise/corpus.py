@@ -34,7 +34,7 @@ class Document:
 class LazyDocuments(Sequence[Document]):
     """Documents that are made when they are asked for, from their row."""
 
-    def __init__(self, rows: range, make: Callable[[int], Document]) -> None:
+    def __init__(self, rows: Sequence[int], make: Callable[[int], Document]) -> None:
         self._rows, self._make = rows, make
 
     def __len__(self) -> int:
@@ -114,6 +114,13 @@ class Corpus(Sequence[Document]):
     def to_score(self) -> Sequence[Corpus]:
         """The corpus in consecutive pieces whose scores need little memory."""
         return self.batches(batch_size(len(self.labels)))
+
+    def spread(self, count: int) -> Corpus:
+        """So many of the documents, evenly spread over the corpus; all of them for 0, or where there are no more."""
+        if not 0 < count < len(self):
+            return self
+        rows = evenly(count, len(self))
+        return Corpus(LazyDocuments(rows.tolist(), lambda row: self[row]), self.labels, self.info, gold=self.gold()[rows])
 
     def with_labels(self, labels: LabelSet) -> Corpus:
         """The same documents over another label set; gold labels outside it are left out."""
@@ -211,6 +218,11 @@ class Groups:
 def batch_size(labels: int) -> int:
     """How many documents to score at once, over so many labels."""
     return max(256, SCORES // max(1, labels))
+
+
+def evenly(count: int, length: int) -> np.ndarray:
+    """So many of the first `length` numbers, evenly spread."""
+    return np.arange(count) * length // max(1, count)
 
 
 def count_labels(corpus: Corpus) -> np.ndarray:

@@ -17,6 +17,7 @@ from labelwise.methods.base import load
 from labelwise.methods.best import BestSettings, choose
 from labelwise.network import devices
 from labelwise.network.read_labels import ReadLabels
+from labelwise.network.transformer import read_transformer
 from labelwise.registry import make_method
 
 
@@ -74,7 +75,28 @@ def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is
     monkeypatch.setattr(best, "SIZE", 100)  # as if its weights were many
     hurried = choose(BestSettings(checkpoint=folder, budget=1e-3, threads=1), world.train)
     assert [name for name, _ in hurried.members][-2:] == ["lexical", "neighbours"]
-    assert "reading the documents alone" in hurried.why
+    assert "reading the documents would take" in hurried.why
+
+
+def test_without_a_gpu_so_many_documents_are_read_as_there_is_time_for(world, tmp_path, monkeypatch):
+    folder = str(tiny.bert(tmp_path))
+    monkeypatch.setattr(best, "LEAST", 10)
+
+    def read(budget, dev=None):
+        given = BestSettings(checkpoint=folder, budget=budget, threads=1)
+        chosen = choose(given, world.train, dev)
+        return chosen.why, make_method(*chosen.members[0]).settings.training.documents
+
+    longest = choose(BestSettings(checkpoint=folder), world.train).members[0][1]["encoder"]["segment"]
+    subwords = sum(min(longest, len(document.text.split()) * 4 / 3) for document in world.train)
+    minutes = subwords * best._size(read_transformer(folder)) / best.SIZE / best.TOKENS / 60
+    why, half = read(minutes / best.READING / 2)
+    assert half == pytest.approx(len(world.train) / 2, abs=1)
+    assert f"from {half} of {len(world.train)} documents" in why
+    assert read(minutes / best.READING / 2, world.dev)[1] < half  # these are read too
+    why, rest = read(1.01 * minutes / best.READING)
+    assert rest == 0
+    assert " of " + str(len(world.train)) not in why
 
 
 def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tmp_path):

@@ -7,11 +7,12 @@ GPU and a transformer can be had, labels that are read and learned join them.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from labelwise.corpus import Corpus, count_labels
+from labelwise.corpus import Corpus, Document, count_labels
 from labelwise.errors import BadModel, BadSettings, MissingExtra
 from labelwise.methods.base import Decides
 from labelwise.methods.ensemble import Ensemble, EnsembleSettings, Member
@@ -28,6 +29,8 @@ READ = 225_000  # documents that a transformer reads in training, all epochs tog
 FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
+READING = 1 / 3  # of the time that reading may take where it is not trained; scoring what was read takes about as long
+LEAST = 500  # documents to learn from, else it is not worth the while
 KEPT, TRAINED = 256, 512  # sub-words of a document that a transformer reads if it is kept as it is, or trained
 ON_CPU = {"learning_rate": 3e-4, "sampled": 512, "judged": 1000}  # a look at all of eurlex's takes as long as an epoch
 KEPT_READ = 20_000  # documents whose states are gone through in training on a CPU, all epochs together
@@ -74,19 +77,19 @@ class Best(Ensemble, Decides):
     def _threads(self) -> int:
         return self.settings.threads or super()._threads
 
-    def _members(self, train: Corpus) -> list[Member]:
+    def _members(self, train: Corpus, dev: Corpus | None) -> list[Member]:
         given = self.settings
         if given.members:
             self.why = "members as given"
-            return super()._members(train)
+            return super()._members(train, dev)
         if any((given.given.frequent, given.given.few, given.given.zero)):
             raise BadSettings("best: given: weights are those of members, and best chooses these; name members, or drop them")
-        chosen = choose(given, train)
+        chosen = choose(given, train, dev)
         self.why = chosen.why
         return [Member(make_method(name, own)) for name, own in chosen.members]
 
 
-def choose(given: BestSettings, train: Corpus) -> Choice:
+def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Choice:
     """What to blend, by the size of the corpus, the machine and the time there is."""
     words, labels = sum(len(document.text.split()) for document in train), int((count_labels(train) > 0).sum())
     minutes, common = words * labels / PAIRS / 60, {"seed": given.seed, "threads": given.threads}
@@ -98,17 +101,19 @@ def choose(given: BestSettings, train: Corpus) -> Choice:
     if len(train) <= ALIKE:
         members.append(("neighbours", {"threads": given.threads}))
         why[0] += ", labels of documents like it"
-    reader = _reader(given, train, words)
+    reader = _reader(given, train, dev)
     if isinstance(reader, str):
         why.append(f"no transformer: {reader}")
     else:
         members.insert(0, ("read-and-learned", {**common, **reader}))
         untrained = ", which is not trained itself" if reader["encoder"]["kept"] else ""
-        why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}")
+        documents = reader["training"].get("documents", 0)
+        some = f", from {documents:,} of {len(train):,} documents" if documents else ""
+        why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}{some}")
     return Choice(members, "; ".join(why))
 
 
-def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | str:
+def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str, Any] | str:
     """Settings for labels that are read and learned, or why there are none."""
     try:
         from labelwise.network.devices import choose_device
@@ -124,31 +129,39 @@ def _reader(given: BestSettings, train: Corpus, words: int) -> dict[str, Any] | 
         transformer: Any = read_transformer(given.checkpoint)
     except (BadModel, MissingExtra) as error:
         return str(error)
-    cores = given.threads or os.cpu_count() or 1
-    minutes = words * 4 / 3 / TOKENS / cores / 60 * _size(transformer) / SIZE  # with a usual share of sub-words
-    limit = given.budget or PATIENCE
-    if slow and minutes > limit / 2:
-        return f"on {cores} cores reading the documents alone would take some {minutes:,.0f} minutes"
-    most = segment_length(transformer, transformer.config.pad_token_id or 0, 0)
-    encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": min(most, KEPT if slow else TRAINED)}
-    training = ON_CPU | {"epochs": _epochs(KEPT_READ, train, 4, 8)} if slow else _trained(train)
-    labels = LABELS_ON_CPU if slow else {}  # as the method has them
+    longest = min(segment_length(transformer, transformer.config.pad_token_id or 0, 0), KEPT if slow else TRAINED)
+    encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": longest}
+    training, labels = _trained(len(train)), {}  # labels as the method has them
+    if slow:
+        cores, limit = given.threads or os.cpu_count() or 1, given.budget or PATIENCE
+        pace = 60 * TOKENS * cores * SIZE / _size(transformer)  # sub-words a minute
+        whole, judged = (_subwords(corpus, longest) / pace for corpus in (train, dev or ()))
+        documents = min(len(train), int(len(train) * (READING * limit - judged) / max(whole, 1e-9)))
+        if documents < min(LEAST, len(train)):
+            return f"on {cores} cores reading the documents would take some {whole + judged:,.0f} minutes"
+        training = ON_CPU | {"documents": documents % len(train), "epochs": _epochs(KEPT_READ, documents, 4, 8)}
+        labels = LABELS_ON_CPU
     return {"device": given.device, "budget": SHARE * given.budget, "encoder": encoder, "training": training, "labels": labels}
 
 
-def _trained(train: Corpus) -> dict[str, Any]:
+def _subwords(documents: Iterable[Document], longest: int) -> float:
+    """How many are read of these, with a usual share of them in words."""
+    return sum(min(longest, len(document.text.split()) * 4 / 3) for document in documents)
+
+
+def _trained(documents: int) -> dict[str, Any]:
     """How a transformer is trained on a GPU."""
-    epochs = _epochs(READ, train, 3, 12)
+    epochs = _epochs(READ, documents, 3, 12)
     return {
         "epochs": epochs,
-        "batch": 128 if len(train) >= MANY else 64,
+        "batch": 128 if documents >= MANY else 64,
         "learning_rate": 2e-4 if epochs <= FEW_PASSES else 1e-4,
     }
 
 
-def _epochs(documents: int, train: Corpus, least: int, most: int) -> int:
-    """Passes in which so many documents are read, or the nearest number that is sensible."""
-    return min(most, max(least, round(documents / len(train))))
+def _epochs(read: int, documents: int, least: int, most: int) -> int:
+    """Passes over the documents in which so many are read, or the nearest number that is sensible."""
+    return min(most, max(least, round(read / documents)))
 
 
 def _size(transformer: Any) -> int:

@@ -118,7 +118,7 @@ class Ensemble(ZeroShot):
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Load or train the members, then find their weights on the development documents."""
         dev = dev if dev is not None and dev.gold().nnz else None  # without labels they teach nobody anything
-        show, members = progress or silent, self._members(train)
+        show, members = progress or silent, self._members(train, dev)
         for member in members:
             if member.folder is not None and not scores_new(member.model):
                 _name_unknown(member.folder, train.labels)
@@ -246,7 +246,7 @@ class Ensemble(ZeroShot):
         """Processor cores to use here; members have settings of their own."""
         return os.cpu_count() or 1
 
-    def _members(self, train: Corpus) -> list[Member]:
+    def _members(self, train: Corpus, dev: Corpus | None) -> list[Member]:
         """The members, read from their folders or still to be trained."""
         _check(self.settings)
         return [_member(name, self.settings.seed + number) for number, name in enumerate(self.settings.members)]

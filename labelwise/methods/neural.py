@@ -88,7 +88,7 @@ class Network:
     def fit(self, train: Corpus, dev: Corpus | None = None, *, progress: Progress | None = None) -> Self:
         """Read the texts, learn node vectors, then train the network, epoch by epoch."""
         begun, show, given, device = time.monotonic(), progress or silent, self.settings, self._prepare()
-        parts, labels = Parts(given), train.labels
+        parts, labels, train = Parts(given), train.labels, train.spread(given.training.documents)
         if not train.gold().nnz:
             raise BadCorpus(f"no training document of {train.info.name!r} has a label, so there is nothing to learn")
         reader, transformer = self._reader(train, show)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from labelwise.corpus import evenly
 from labelwise.errors import LabelwiseError
 from labelwise.metrics import ndcg, r_precision
 from labelwise.network.batches import Examples, bucketed
@@ -70,6 +71,8 @@ class TrainingSettings:
     """Stop after so many looks at the development documents without a better result, and go back to the best."""
     judge_steps: Annotated[int, Range(0, 1_000_000)] = 0
     """Look at the development documents after so many steps, and after each epoch; 0 for after each epoch only."""
+    documents: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Training documents that are read, evenly spread; 0 for all. Labels of the others only are labels without any."""
     judged: Annotated[int, Range(0, 1_000_000_000)] = 0
     """Development documents that a look takes, evenly spread; 0 for all."""
     average: Annotated[float, Range(0.0, 0.9999)] = 0.0
@@ -383,8 +386,7 @@ def _some(dev: Examples, settings: TrainingSettings) -> np.ndarray:
         return rows
     if settings.monitor != "loss":
         rows = np.flatnonzero(np.diff(dev.gold.indptr))
-    count = min(settings.judged, len(rows))
-    return rows[np.arange(count) * len(rows) // max(1, count)]
+    return rows[evenly(min(settings.judged, len(rows)), len(rows))]
 
 
 def _columns(values: Tensor, wanted: Tensor | None) -> Tensor:
