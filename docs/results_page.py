@@ -28,7 +28,7 @@ ZONES = {  # what the names of their rows have
     "classifiers and trees": ("parabel", "bonsai", "neighbours", "linear"),
 }
 OTHERS = "nothing learned from documents, or their labels alone"
-TESTED = "What is more than chance, of the rows whose scores are known document by document"
+TESTED = "What is more than chance, of the rows and seeds whose scores are known document by document"
 MASKED = " (unseen masked)"  # how rows are marked that differ from the paper's in this
 
 
@@ -57,13 +57,18 @@ def paper_tables(results: Results) -> list[Titled]:
 
 
 def tested(rows: Sequence[Sequence[Mapping[str, Any]]]) -> Comparison | None:
-    """The rows whose scores are known document by document, so that differences can be tested."""
+    """The rows, of those seeds whose scores are known document by document, so that differences can be tested."""
     reports = [
         Repeated.of([replace(_report(line), values=_values(line), fingerprint=line["fingerprint"]) for line in several])
-        for several in rows
-        if all(line.get("scores") for line in several)
+        for several in _known(rows)
     ]
     return Comparison(reports, _zones(reports), metrics=["ndcg"]) if reports else None
+
+
+def _known(rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Mapping[str, Any]]]:
+    """The lines of each row that have scores document by document, of rows that have any."""
+    known = ([line for line in several if line.get("scores")] for several in rows)
+    return [several for several in known if several]
 
 
 def _values(line: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
@@ -74,7 +79,7 @@ def _values(line: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
 
 def _curves(comparison: Comparison, rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     """Recall of labels by how often training saw them."""
-    lines = {(several[0]["method"], several[0]["corpus"]): several for several in rows}
+    lines = {(several[0]["method"], several[0]["corpus"]): several for several in _known(rows)}
     figures = []
     for corpus in _corpora(comparison.reports):
         curves = {row: _by_frequency(lines[row, corpus]) for row in leaders(comparison, corpus)}

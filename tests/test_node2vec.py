@@ -10,8 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from test_training import method
 from torch import nn
 
+from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadSettings
 from labelwise.features import node2vec as module
 from labelwise.features.node2vec import NodeEncoder, NodeSettings, clean_words, noise_shares, random_walks, window_pairs
@@ -258,3 +260,24 @@ def test_a_root_connects_what_stands_apart():
     )
     assert len(alone.tensors()[1]) == 2
     assert len(joined.tensors()[1]) == 4
+
+
+def test_networks_for_the_same_labels_share_what_was_learned(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABELWISE_CACHE", str(tmp_path))
+    world, learned, fit = make_world(documents=60, labels=20, words=20), [], NodeEncoder.fit
+
+    def counted(*given, **more):
+        learned.append(more["seed"])
+        return fit(*given, **more)
+
+    def vectors(name, *settings, seed=1):
+        model = method(name, f"seed={seed}", "labels.nodes.walks=1", "labels.nodes.width=4", *settings)
+        return model.fit(world.train, world.dev)._fitted.nodes.encode(world.train.labels)
+
+    monkeypatch.setattr(NodeEncoder, "fit", counted)
+    first = vectors("dn-bigru-lwan")
+    np.testing.assert_array_equal(vectors("dnc-bigru-lwan", "training.learning_rate=0.01"), first)
+    assert learned == [1]
+    vectors("dn-bigru-lwan", seed=2)
+    vectors("dn-bigru-lwan", "labels.nodes.negatives=3")
+    assert learned == [1, 2, 1]

@@ -26,6 +26,7 @@ from labelwise.labels import LabelSet
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
 
+MADE = 1  # part of what vectors are called in the cache; another number once others are made of the same labels
 UNKNOWN = 1  # the number of every word that training did not see; 0 is padding
 PAIRS = 1 << 17  # pairs that are made at once
 ROWS = 1 << 13  # labels that are encoded at once

@@ -27,7 +27,8 @@ from scipy.sparse import csr_array
 
 from labelwise.corpus import Corpus, Document
 from labelwise.errors import BadCorpus, BadModel, BadSettings
-from labelwise.features.node2vec import NodeEncoder, NodeSettings
+from labelwise.features.cache import arrays
+from labelwise.features.node2vec import MADE, NodeEncoder, NodeSettings
 from labelwise.features.subwords import Subwords
 from labelwise.features.vectors import WordVectors
 from labelwise.labels import Label, LabelSet
@@ -53,7 +54,6 @@ from labelwise.network.transformer import (
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores
 from labelwise.settings import flat
-from labelwise.storage import write_bytes
 
 THREADS = torch.get_num_threads()  # torch's own choice
 
@@ -278,17 +278,16 @@ class Network:
         return vectors.completed(texts, progress=progress) if given.complete else vectors
 
     def _learn_nodes(self, labels: LabelSet, device: torch.device, progress: Progress) -> NodeEncoder:
-        """Node vectors; once learned they are kept beside the checkpoints, under a name that tells what they were made from."""
-        given = self.settings.labels.nodes
-        kept = None
-        if self.work is not None:
-            kept = self.work / f"nodes-{_digest(labels, self.settings.seed, asdict(given))}.safetensors"
-        if kept is not None and kept.is_file():
-            return _read_nodes(kept, given)
-        nodes = NodeEncoder.fit(labels, given, seed=self.settings.seed, device=str(device), progress=progress)
-        if kept is not None:
-            write_bytes(kept, _node_bytes(nodes), force=True)
-        return nodes
+        """Node vectors, through the cache: other networks for the same labels find them there, and so does one that is resumed."""
+        given, seed = self.settings.labels.nodes, self.settings.seed
+
+        def learn() -> dict[str, np.ndarray]:
+            tensors, words = NodeEncoder.fit(labels, given, seed=seed, device=str(device), progress=progress).tensors()
+            return {name: tensor.numpy() for name, tensor in tensors.items()} | {"words": np.array(words, dtype=np.str_)}
+
+        found = arrays("nodes", [MADE, device.type, _digest(labels, seed, asdict(given))], learn)
+        tensors = {name: torch.from_numpy(np.array(values)) for name, values in found.items() if name != "words"}
+        return NodeEncoder.from_tensors(tensors, found["words"].tolist(), given)
 
     def _facts(self, model: Fitted, labels: LabelSet, hidden: np.ndarray, *, warn: bool = False) -> Facts:
         """What is known of these labels; edges of hidden ones are left out."""
