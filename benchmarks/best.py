@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from record import record_quality, stopwatch
+from zero_line import study
 
 import labelwise
 from labelwise.methods.ensemble import Ensemble
@@ -50,6 +51,8 @@ def measure(
         report = labelwise.evaluate(model, splits, ties="pessimistic", per_label=True)
     chosen = {"weights": model.weights, "why": model.why} if blend else {}
     record_quality(report, row, **told, evaluate_seconds=scoring["seconds"], **chosen)
+    if blend:
+        study(model, splits, row, told["seed"])
     if reader and blend:
         first = model._ready().members[0].model
         report = labelwise.evaluate(first, splits, ties="pessimistic", per_label=True)
