@@ -278,7 +278,7 @@ class Network:
         return vectors.completed(texts, progress=progress) if given.complete else vectors
 
     def _learn_nodes(self, labels: LabelSet, device: torch.device, progress: Progress) -> NodeEncoder:
-        """Node vectors, through the cache: other networks for the same labels find them there, and so does one that is resumed."""
+        """Node vectors, through the cache: other networks for the same labels find them there, and a resumed one too."""
         given, seed = self.settings.labels.nodes, self.settings.seed
 
         def learn() -> dict[str, np.ndarray]:
