@@ -75,3 +75,15 @@ def test_a_missing_split_is_asked_for_by_name(splits):
         empty.split("dev")
     with pytest.raises(BadCorpus, match="there is no split 'tset'"):
         empty.split("tset")
+
+
+@given(st.integers(0, 12), st.integers(1, 10))
+def test_some_documents_are_spread_over_the_corpus_with_their_gold(count, length):
+    documents = [Document(f"d{number}", str(number), (LABELS.ids[number % 3],)) for number in range(length)]
+    some = Corpus(documents, LABELS).spread(count)
+    rows = [int(document.id[1:]) for document in some]
+    assert len(rows) == (count if 0 < count < length else length)
+    assert rows[0] == 0
+    assert np.diff([*rows, length]).max() - np.diff([*rows, length]).min() <= 1
+    np.testing.assert_array_equal(some.gold().toarray(), Corpus(documents, LABELS).gold()[rows].toarray())
+    np.testing.assert_array_equal(some[1:].gold().toarray(), some.gold()[1:].toarray())

@@ -339,3 +339,10 @@ def test_a_look_takes_documents_that_have_labels_where_these_are_ranked(world):
     dev = Corpus([replace(document, labels=()) for document in world.dev[1:]] + [world.dev[0]], world.labels)
     history = method("bigru-lwan", "training.judged=2", "training.monitor=ndcg").fit(world.train, dev).history
     assert all(0 <= look["dev"]["ndcg"] <= 1 for look in history)
+
+
+def test_a_network_may_read_some_of_the_training_documents(world):
+    some = method("bigru-lwan", "training.documents=20").fit(world.train, world.dev).predict(world.test).dense()
+    spread = method().fit(world.train.spread(20), world.dev).predict(world.test).dense()
+    np.testing.assert_array_equal(some, spread)
+    assert (some != method().fit(world.train, world.dev).predict(world.test).dense()).any()
