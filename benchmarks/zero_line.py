@@ -19,20 +19,21 @@ HALVES = 12
 
 
 def study(model: Ensemble, splits: Splits, row: str, seed: int) -> None:
-    """Record both for a fitted blend."""
+    """Record both for a fitted blend, if its development documents can tell."""
     fitted, k = model._ready(), splits.train.info.k
     models = [member.model for member in fitted.members if scores_new(member.model)]
     dev = splits.dev.with_labels(fitted.labels)
-    real = make_pools(models, fitted.groups, dev, k, silent)[ZERO]
-    if real.gold.astype(bool).sum() < 2:
+    real, few = make_pools(models, fitted.groups, dev, k, silent)[ZERO], pool_as_new(models, fitted.groups, dev, k, silent)
+    if not few.hits.any():
         return
-    as_new, random = _fit(pool_as_new(models, fitted.groups, dev, k, silent))[0], np.random.default_rng(1)
-    reached = []
+    as_new, random, reached = _fit(few)[0], np.random.default_rng(1), []
     for _ in range(HALVES):
         half = random.random(len(real.gold)) < 0.5
         learned, judged = _rows(real, half), _rows(real, ~half)
         if learned.hits.any() and judged.gold.any():
             reached.append([_ndcg(line, judged, k) for line in (_fit(learned)[0], as_new)])
+    if not reached:
+        return
     own, pretended = np.round(100 * np.mean(reached, axis=0), 2).tolist()
     told = {"row": row, "seed": seed, "documents": int((real.gold > 0).sum()), "gold": int(real.gold.sum())}
     record("zero-line", corpus=splits.train.info.name, **told, ndcg={"zero labels": own, "few labels as new": pretended})

@@ -71,8 +71,7 @@ def _on_cores(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def _on_a_gpu(lines: Sequence[Mapping[str, Any]]) -> str:
     """`best` with a transformer that is trained, beside its reader and what others make of the same transformer, or of none."""
-    found = {(line["corpus"], line["method"]): line for line in over_seeds(list(lines))}
-    rows = []
+    found, rows = _by_name(lines), []
     for corpus in MAIN_CORPORA:
         for method, told in ON_A_GPU.items():
             line = found[corpus, method]
@@ -82,8 +81,7 @@ def _on_a_gpu(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def transformers_page(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The page about transformers with its scores made anew."""
-    found = {(line["corpus"], line["method"]): line for line in over_seeds(list(lines))}
-    rows = []
+    found, rows = _by_name(lines), []
     for method, told in TRANSFORMERS.items():
         own = (found.get((corpus, method)) for corpus in MAIN_CORPORA)
         rows.append((told, *(_pair(line, "all") if line else "not run" for line in own)))
@@ -409,6 +407,11 @@ def over_seeds(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_mean(several) for several in by_row(lines)]
 
 
+def _by_name(lines: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Corpus and method → the means over its seeds."""
+    return {(line["corpus"], line["method"]): line for line in over_seeds(list(lines))}
+
+
 def by_row(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The lines of each corpus and method, one for each seed that was run with the settings of its last line."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -672,11 +675,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def with_results(readme: str) -> str:
     """The README with its results table made anew: the main rows on the main corpora."""
-    lines = over_seeds([line for line in latest_results() if line["benchmark"] == "quality"])
-    rows = []
-    for method in (method for method in dict.fromkeys(line["method"] for line in lines) if method in MAIN_ROWS):
-        found = {line["corpus"]: line for line in lines if line["method"] == method}
-        rows.append((method, *(_four(found.get(corpus)) for corpus in MAIN_CORPORA)))
+    found, rows = _by_name([line for line in latest_results() if line["benchmark"] == "quality"]), []
+    for method in (method for method in dict.fromkeys(method for _, method in found) if method in MAIN_ROWS):
+        rows.append((method, *(_four(found.get((corpus, method))) for corpus in MAIN_CORPORA)))
     return _between(readme, "results", table(("method", *MAIN_CORPORA), rows))
 
 

@@ -76,6 +76,7 @@ def test_without_a_gpu_a_transformer_in_a_folder_is_used_as_it_is_where_there_is
     hurried = choose(BestSettings(checkpoint=folder, budget=1e-3, threads=1), world.train)
     assert [name for name, _ in hurried.members][-2:] == ["lexical", "neighbours"]
     assert "reading the documents would take" in hurried.why
+    assert "no transformer" in choose(BestSettings(checkpoint=folder), world.train[:0]).why
 
 
 def test_without_a_gpu_so_many_documents_are_read_as_there_is_time_for(world, tmp_path, monkeypatch):

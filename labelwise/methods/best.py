@@ -46,11 +46,11 @@ class BestSettings(EnsembleSettings):
     weights: Literal["search", "regression", "equal"] = "regression"
     rerank: bool = True
     checkpoint: str = "thenlper/gte-small"
-    """Transformer that reads documents and labels where there is a GPU: a folder, or a name on the model hub."""
+    """Transformer that reads documents and labels: a folder, or, where there is a GPU, a name on the model hub."""
     device: str = "auto"
     """auto (CUDA, then MPS, then CPU), cpu, cuda or mps."""
     budget: Annotated[float, Range(0.0, 1e6)] = 0.0
-    """Minutes for training, 0 for no limit: slow members are left out, or do fewer epochs."""
+    """Minutes for training, 0 for no limit: slow members are left out, read fewer documents, or do fewer epochs."""
     threads: Annotated[int, Range(0, 1024)] = 0
     """Processor cores to use, 0 for all."""
 
@@ -107,7 +107,7 @@ def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Cho
     else:
         members.insert(0, ("read-and-learned", {**common, **reader}))
         untrained = ", which is not trained itself" if reader["encoder"]["kept"] else ""
-        documents = reader["training"].get("documents", 0)
+        documents = reader["training"].get("documents")
         some = f", from {documents:,} of {len(train):,} documents" if documents else ""
         why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}{some}")
     return Choice(members, "; ".join(why))
@@ -137,9 +137,10 @@ def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str,
         pace = 60 * TOKENS * cores * SIZE / _size(transformer)  # sub-words a minute
         whole, judged = (_subwords(corpus, longest) / pace for corpus in (train, dev or ()))
         documents = min(len(train), int(len(train) * (READING * limit - judged) / max(whole, 1e-9)))
-        if documents < min(LEAST, len(train)):
+        if documents < max(1, min(LEAST, len(train))):
             return f"on {cores} cores reading the documents would take some {whole + judged:,.0f} minutes"
-        training = ON_CPU | {"documents": documents % len(train), "epochs": _epochs(KEPT_READ, documents, 4, 8)}
+        training = ON_CPU | {"epochs": _epochs(KEPT_READ, documents, 4, 8)}
+        training |= {"documents": documents} if documents < len(train) else {}
         labels = LABELS_ON_CPU
     return {"device": given.device, "budget": SHARE * given.budget, "encoder": encoder, "training": training, "labels": labels}
 
@@ -161,7 +162,7 @@ def _trained(documents: int) -> dict[str, Any]:
 
 def _epochs(read: int, documents: int, least: int, most: int) -> int:
     """Passes over the documents in which so many are read, or the nearest number that is sensible."""
-    return min(most, max(least, round(read / documents)))
+    return min(most, max(least, round(read / max(1, documents))))
 
 
 def _size(transformer: Any) -> int:
