@@ -101,7 +101,7 @@ def test_without_a_gpu_so_many_documents_are_read_as_there_is_time_for(world, tm
 
 
 def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tmp_path):
-    given = BestSettings(checkpoint=str(tiny.bert(tmp_path)), budget=10.0, seed=3, readers=1)
+    given = BestSettings(checkpoint=str(tiny.bert(tmp_path)), budget=10.0, seed=3)
     chosen = choose(given, world.train)
     assert [name for name, _ in chosen.members] == ["read-and-learned", "linear", "lexical", "neighbours"]
     made = make_method(*chosen.members[0]).settings
@@ -109,19 +109,6 @@ def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tm
     assert made.encoder.kind == "transformer"
     assert made.labels.encoder == "read"
     assert (made.labels.text, made.labels.text_only) == (("name", "synonyms"), 0.5)
-
-
-def test_a_small_corpus_has_more_readers_than_one_on_a_gpu_with_seeds_of_their_own(world, gpu, tmp_path, monkeypatch):
-    folder = str(tiny.bert(tmp_path))
-
-    def readers(**given):
-        made = (make_method(*member).settings for member in choose(BestSettings(checkpoint=folder, **given), world.train).members)
-        return [(one.seed, one.budget) for one in made if hasattr(one, "encoder")]
-
-    assert readers(seed=2**32 - 1, budget=10.0) == [(2**32 - 1, 4.0), (999, 4.0)]
-    assert readers(readers=3) == [(1, 0.0), (1001, 0.0), (2001, 0.0)]
-    monkeypatch.setattr(best, "READ", 12 * len(world.train))
-    assert readers() == [(1, 0.0)]
 
 
 def test_a_transformer_that_cannot_be_read_is_done_without_and_named(world, gpu, tmp_path):

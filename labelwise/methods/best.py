@@ -25,8 +25,7 @@ TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of 
 SIZE = 10_800_000  # of its weights, embeddings not counted
 PATIENCE = 30.0  # minutes that it may take where no budget is given
 MANY = 20_000  # documents from which on batches may be larger
-READ = 225_000  # documents that transformers read in training, all epochs together
-MOST, APART = 2, 1000  # readers that a small corpus gets, and how far apart their seeds are
+READ = 225_000  # documents that a transformer reads in training, all epochs together
 FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
 SHARE = 0.8  # of the budget that the transformer gets
@@ -54,8 +53,6 @@ class BestSettings(EnsembleSettings):
     """Minutes for training, 0 for no limit: slow members are left out, read fewer documents, or do fewer epochs."""
     threads: Annotated[int, Range(0, 1024)] = 0
     """Processor cores to use, 0 for all."""
-    readers: Annotated[int, Range(0, 16)] = 0
-    """Transformers that are trained on a GPU, each with a seed of its own; 0 gives a small corpus more than one."""
 
 
 class Choice(NamedTuple):
@@ -108,14 +105,11 @@ def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Cho
     if isinstance(reader, str):
         why.append(f"no transformer: {reader}")
     else:
-        untrained, documents = reader["encoder"]["kept"], reader["training"].get("documents")
-        readers = 1 if untrained else given.readers or _readers(reader["training"]["epochs"] * len(train))
-        reader["budget"] /= readers
-        seeds = [(given.seed + APART * number) % 2**32 for number in range(readers)]
-        members = [("read-and-learned", {**common, "seed": seed, **reader}) for seed in seeds] + members
-        how = ", which is not trained itself" if untrained else f", {readers} times" if readers > 1 else ""
+        members.insert(0, ("read-and-learned", {**common, **reader}))
+        untrained = ", which is not trained itself" if reader["encoder"]["kept"] else ""
+        documents = reader["training"].get("documents")
         some = f", from {documents:,} of {len(train):,} documents" if documents else ""
-        why.insert(0, f"labels read and learned by {given.checkpoint}{how}{some}")
+        why.insert(0, f"labels read and learned by {given.checkpoint}{untrained}{some}")
     return Choice(members, "; ".join(why))
 
 
@@ -169,11 +163,6 @@ def _trained(documents: int) -> dict[str, Any]:
 def _epochs(read: int, documents: int, least: int, most: int) -> int:
     """Passes over the documents in which so many are read, or the nearest number that is sensible."""
     return min(most, max(least, round(read / max(1, documents))))
-
-
-def _readers(read: int) -> int:
-    """How many can be trained, each reading so many documents, for what one of a large corpus takes."""
-    return min(MOST, max(1, READ // max(1, read)))
 
 
 def _size(transformer: Any) -> int:

@@ -170,10 +170,8 @@ class Ensemble(ZeroShot):
         several = self._several(Corpus([document], labels))
         said = np.array([scores.dense()[0, column] for scores in several])
         score, line = float(self._blended(several, labels).dense()[0, column]), model.mix.lines[group]
-        sources: dict[str, float] = {}
-        for source, odds in self._sources(told, line.of(model.mix.heard).terms(said), line, score) if line else ():
-            sources[source] = sources.get(source, 0) + odds  # members of one kind speak together
-        return Explanation(label, score, tuple(Span(*place, spoke[place]) for place in sorted(spoke)), tuple(sources.items()))
+        sources = self._sources(told, line.of(model.mix.heard).terms(said), line, score) if line else ()
+        return Explanation(label, score, tuple(Span(*place, spoke[place]) for place in sorted(spoke)), tuple(sources))
 
     def _sources(
         self, told: Mapping[int, Explanation], terms: np.ndarray, line: Line, score: float
