@@ -1,0 +1,73 @@
+"""What a blend gains by more readers than one, or by the mean of their weights; no test document is looked at.
+
+Readers are folders of models, members of `best` that `best.py --models` has saved or what `networks.py --models` has. The other
+members are trained here. What each half of the development documents teaches is judged on the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from record import record
+
+import labelwise
+from labelwise.corpus import Splits, count_labels
+from labelwise.methods.base import load
+from labelwise.methods.best import Best, BestSettings
+from labelwise.methods.ensemble import Fitted, Member
+from labelwise.progress import silent
+from labelwise.registry import make_method
+
+OTHERS = ("linear", "lexical", "neighbours")
+
+
+def mean_of(readers: list[Any]) -> Any:
+    """One reader with the mean of their weights."""
+    states = [reader._ready()[0].network.state_dict() for reader in readers]
+    with torch.no_grad():
+        mean = {name: sum(state[name] for state in states) / len(states) for name in states[0]}
+    readers[0]._ready()[0].network.load_state_dict(mean)
+    return readers[0]
+
+
+def judge(readers: list[Any], splits: Splits, threads: int) -> dict[str, dict[str, float]]:
+    """Means of both halves, in percent."""
+    others = [make_method(name, {}).fit(splits.train, splits.dev) for name in OTHERS]
+    members, counts, k = [Member(model) for model in [*readers, *others]], count_labels(splits.train), splits.train.info.k
+    groups = np.select([counts > splits.train.info.few, counts > 0], [0, 1], 2).astype(np.int8)
+    middle, reports = len(splits.dev) // 2, []
+    halves = splits.dev[:middle], splits.dev[middle:]
+    for taught, judged in (halves, halves[::-1]):
+        blend = Best(BestSettings(threads=threads))
+        blend._fitted = Fitted(splits.labels, groups, members, *blend._weigh(members, groups, splits.train, taught, silent))
+        reports.append(labelwise.evaluate(blend, Splits(splits.train, taught, judged), ties="pessimistic"))
+    return {
+        group: {name: round(50 * sum(report.groups[group][name] for report in reports), 2) for name in (f"rp@{k}", f"ndcg@{k}")}
+        for group in ("all", "frequent", "few", "zero")
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("readers", nargs="+", type=Path, help="folders of models")
+    parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
+    parser.add_argument("--corpus", default="ctgov")
+    parser.add_argument("--mean", action="store_true", help="one reader with the mean of their weights")
+    parser.add_argument("--threads", type=int, default=0)
+    given = parser.parse_args()
+    if given.data is None:
+        print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
+        sys.exit()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        splits = labelwise.read_corpus(Path(given.data) / given.corpus)
+        readers = [load(folder) for folder in given.readers]
+        found = judge([mean_of(readers)] if given.mean else readers, splits, given.threads)
+    record("readers", corpus=given.corpus, readers=[folder.name for folder in given.readers], mean=given.mean, groups=found)
