@@ -56,14 +56,14 @@ def judge(readers: list[Any], splits: Splits, threads: int) -> dict[str, dict[st
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("readers", nargs="+", type=Path, help="folders of models")
+    parser.add_argument("readers", nargs="*", type=Path, help="folders of models")
     parser.add_argument("--data", default=os.environ.get("LABELWISE_DATA"), help="folder that holds corpus folders")
     parser.add_argument("--corpus", default="ctgov")
     parser.add_argument("--mean", action="store_true", help="one reader with the mean of their weights")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
-    if given.data is None:
-        print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
+    if given.data is None or not given.readers:
+        print("skipped: name folders of models, and the corpora with --data FOLDER or LABELWISE_DATA")
         sys.exit()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

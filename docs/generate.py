@@ -41,9 +41,9 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "results.md": results(),
     }
-    quality, stats = ([line for line in latest_results() if line["benchmark"] == kind] for kind in ("quality", "stats"))
+    quality, stats = _of("quality"), _of("stats")
     web = {"results.html": results_page(by_row(quality), stats)}
-    written = gap_page() | best_page(quality) | transformers_page(quality)
+    written = gap_page() | best_page(quality) | transformers_page(quality, _of("transformer-training"))
     return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | written | web
 
 
@@ -79,19 +79,32 @@ def _on_a_gpu(lines: Sequence[Mapping[str, Any]]) -> str:
     return table(("corpus, method", *GROUPS, "seeds"), rows)
 
 
-def transformers_page(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The page about transformers with its scores made anew."""
+def transformers_page(lines: Sequence[Mapping[str, Any]], speeds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The page about transformers with its scores and speeds made anew."""
     found, rows = _by_name(lines), []
     for method, told in TRANSFORMERS.items():
         own = (found.get((corpus, method)) for corpus in MAIN_CORPORA)
         rows.append((told, *(_pair(line, "all") if line else "not run" for line in own)))
     page = (DOCS / "transformers.md").read_text(encoding="utf-8")
+    page = _between(page, "speed", _speed(speeds))
     return {"transformers.md": _between(page, "scores", table(("row", *MAIN_CORPORA), rows))}
+
+
+def _speed(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Training with and without recorded kernels beside a plain loop."""
+    found = {line["method"].removeprefix("lengths: "): line for line in lines}
+    rows = []
+    for lengths, line in found.items():
+        if recorded := found.get(f"{lengths}, recorded"):
+            speeds = (one["documents_per_second"] for one in (line, recorded))
+            told = lengths if lengths.startswith("all") else f"as {lengths}'s, {line['tokens']} on average"
+            rows.append((told, recorded["plain_documents_per_second"], *speeds, f"{recorded['ratio']:.2f}"))
+    return table(("lengths", "plain", "launched", "recorded", "recorded / plain"), rows)
 
 
 def gap_page() -> dict[str, str]:
     """The page about GAP with its figures made anew, and its plot."""
-    lines = [line for line in latest_results() if line["benchmark"] == "gap-study"]
+    lines = _of("gap-study")
     sizes = [[line[key] for key in ("documents", "labels", "words")] for line in lines]
     made, plot = figures([line for line, size in zip(lines, sizes, strict=True) if size == sizes[-1]], table)
     page = (DOCS / "gap.md").read_text(encoding="utf-8")
@@ -297,6 +310,11 @@ def latest_results() -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
     keys = ("benchmark", "corpus", "method", "guideline", "documents", "labels", "ties", "seed")
     return list({tuple(str(line.get(key)) for key in keys): line for line in lines}.values())
+
+
+def _of(kind: str) -> list[dict[str, Any]]:
+    """The latest results of one benchmark."""
+    return [line for line in latest_results() if line["benchmark"] == kind]
 
 
 def results() -> str:
@@ -675,7 +693,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def with_results(readme: str) -> str:
     """The README with its results table made anew: the main rows on the main corpora."""
-    found, rows = _by_name([line for line in latest_results() if line["benchmark"] == "quality"]), []
+    found, rows = _by_name(_of("quality")), []
     for method in (method for method in dict.fromkeys(method for _, method in found) if method in MAIN_ROWS):
         rows.append((method, *(_four(found.get((corpus, method))) for corpus in MAIN_CORPORA)))
     return _between(readme, "results", table(("method", *MAIN_CORPORA), rows))
