@@ -13,12 +13,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from record import record
 
 import labelwise
-from labelwise.corpus import Splits, count_labels
+from labelwise.corpus import Splits, group_numbers
 from labelwise.methods.base import load
 from labelwise.methods.best import Best, BestSettings
 from labelwise.methods.ensemble import Fitted, Member
@@ -40,8 +39,7 @@ def mean_of(readers: list[Any]) -> Any:
 def judge(readers: list[Any], splits: Splits, threads: int) -> dict[str, dict[str, float]]:
     """Means of both halves, in percent."""
     others = [make_method(name, {}).fit(splits.train, splits.dev) for name in OTHERS]
-    members, counts, k = [Member(model) for model in [*readers, *others]], count_labels(splits.train), splits.train.info.k
-    groups = np.select([counts > splits.train.info.few, counts > 0], [0, 1], 2).astype(np.int8)
+    members, groups, k = [Member(model) for model in [*readers, *others]], group_numbers(splits.train), splits.train.info.k
     middle, reports = len(splits.dev) // 2, []
     halves = splits.dev[:middle], splits.dev[middle:]
     for taught, judged in (halves, halves[::-1]):

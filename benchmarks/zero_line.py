@@ -12,7 +12,8 @@ from record import record
 
 from labelwise.corpus import Splits
 from labelwise.methods.ensemble import Ensemble, scores_new
-from labelwise.methods.weighting import ZERO, Line, Pool, _fit, _quality, make_pools, pool_as_new
+from labelwise.methods.weighting import ZERO, fit_line, make_pools, pool_as_new
+from labelwise.pools import quality
 from labelwise.progress import silent
 
 HALVES = 12
@@ -26,23 +27,14 @@ def study(model: Ensemble, splits: Splits, row: str, seed: int) -> None:
     real, few = make_pools(models, fitted.groups, dev, k, silent)[ZERO], pool_as_new(models, fitted.groups, dev, k, silent)
     if not few.hits.any():
         return
-    as_new, random, reached = _fit(few)[0], np.random.default_rng(1), []
+    as_new, random, reached = fit_line(few)[0], np.random.default_rng(1), []
     for _ in range(HALVES):
         half = random.random(len(real.gold)) < 0.5
-        learned, judged = _rows(real, half), _rows(real, ~half)
+        learned, judged = real.rows(half), real.rows(~half)
         if learned.hits.any() and judged.gold.any():
-            reached.append([_ndcg(line, judged, k) for line in (_fit(learned)[0], as_new)])
+            reached.append([quality(line(judged.scores), judged.hits, judged.gold, k) for line in (fit_line(learned)[0], as_new)])
     if not reached:
         return
     own, pretended = np.round(100 * np.mean(reached, axis=0), 2).tolist()
     told = {"row": row, "seed": seed, "documents": int((real.gold > 0).sum()), "gold": int(real.gold.sum())}
     record("zero-line", corpus=splits.train.info.name, **told, ndcg={"zero labels": own, "few labels as new": pretended})
-
-
-def _rows(pool: Pool, chosen: np.ndarray) -> Pool:
-    return Pool(pool.scores[:, chosen], pool.hits[chosen], pool.gold[chosen], pool.columns[chosen])
-
-
-def _ndcg(line: Line, pool: Pool, k: int) -> float:
-    inside = pool.gold > 0
-    return _quality(line(pool.scores[:, inside]), pool.hits[inside], pool.gold[inside], k)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelwise.corpus import GROUPS, Groups, Splits, count_labels
+from labelwise.corpus import GROUPS, PARTS, Groups, Splits, count_labels
 from labelwise.errors import BadCorpus, BadModel
 from labelwise.labels import Label, LabelSet
-from labelwise.metrics import ndcg
+from labelwise.pools import Pool, joined, quality
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores, at
 from labelwise.storage import digest_of, new_file, read_json
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 FILE = "calibration.json"
 FORMAT = 1
-PARTS = GROUPS[1:]  # a label's group is its place in here
 DEPTH = 4  # times k: labels of a group that are looked at for a document
 WORTH = 1e-4  # nDCG by which probabilities must rank better than scores to be ranked by
 LEAST = 1e-3  # slope of a map, so that it keeps the order
@@ -56,18 +55,6 @@ class Map(NamedTuple):
         with np.errstate(under="ignore", over="ignore"):
             found = (1 / (1 + np.exp(-(self.low * low + self.high * high + self.offset)))).astype(np.float32)
         return np.where(scores > 0, np.maximum(found, np.finfo(np.float32).tiny), np.float32(0))
-
-
-class Candidates(NamedTuple):
-    """The best labels of one group for each document."""
-
-    scores: np.ndarray  # (documents, labels), falling, 0 where a document has fewer
-    right: np.ndarray  # (documents, labels), whether the label is gold
-    gold: np.ndarray  # (documents,), gold labels of the group, candidates or not
-
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of all pairs that have one, and whether they are right."""
-        return self.scores[self.scores > 0], self.right[self.scores > 0]
 
 
 @dataclass(frozen=True)
@@ -172,23 +159,23 @@ def calibrate(
     parts, ranked = [], []
     for batch in progress(batches, "calibrate", len(batches)):
         scores, gold = model.predict(batch), batch.gold()
-        parts.append(candidates(scores, gold, every_label(groups), DEPTH * k))
-        ranked.append(candidates(scores, gold, used, k))  # as `evaluate` would, if there were no other documents
+        parts.append(make_pools(scores, gold, every_label(groups), DEPTH * k))
+        ranked.append(make_pools(scores, gold, used, k))  # as `evaluate` would, if there were no other documents
     pools, first = join(parts), join(ranked)
-    if not any(pool.right.any() for pool in pools.values()):
+    if not any(pool.pairs()[1].any() for pool in pools.values()):
         raise BadCorpus(
             f"no document of the {split} split has a label that the model scores, so there is nothing to calibrate on"
         )
     maps = _fit_maps(pools)
     pools = mapped(pools, maps)
-    quality = {"score": _quality(together(first), k), "probability": _quality(together(mapped(first, maps)), k)}
+    ndcg = {"score": _ndcg(first, k), "probability": _ndcg(mapped(first, maps), k)}
     ids = np.array(corpus.labels.ids, dtype=object)
     return Calibration(
         maps=maps,
         curves={name: curve(*pool.pairs(), int(pool.gold.sum())) for name, pool in {"all": together(pools), **pools}.items()},
         members={part: ids[getattr(groups, part)].tolist() for part in PARTS[:-1]},
-        by_probability=quality["probability"] >= quality["score"] + WORTH,
-        quality=quality,
+        by_probability=ndcg["probability"] >= ndcg["score"] + WORTH,
+        quality=ndcg,
         corpus=splits.info.name,
         split=split,
     )
@@ -199,37 +186,33 @@ def every_label(groups: Groups) -> dict[str, np.ndarray]:
     return {"frequent": groups.frequent, "few": groups.few, "zero": groups.counts == 0}
 
 
-def candidates(scores: Scores, gold: csr_array, masks: dict[str, np.ndarray], depth: int) -> dict[str, Candidates]:
+def make_pools(scores: Scores, gold: csr_array, masks: dict[str, np.ndarray], depth: int) -> dict[str, Pool]:
     """The best labels of each group for every document, as many as `depth` or the group has."""
-    found = {}
-    for part, among in masks.items():
-        ranked = scores.ranking(min(depth, int(among.sum())), among)
-        rows, places = np.nonzero(ranked >= 0)
-        values, right = np.zeros(ranked.shape, dtype=np.float32), np.zeros(ranked.shape, dtype=bool)
-        values[rows, places] = at(scores.values, rows, ranked[rows, places])
-        right[rows, places] = at(gold, rows, ranked[rows, places])
-        found[part] = Candidates(values, right & (values > 0), gold @ among.astype(np.int64))
-    return found
+    return {part: Pool.of([scores], gold, among, depth) for part, among in masks.items()}
 
 
-def mapped(pools: dict[str, Candidates], maps: dict[str, Map]) -> dict[str, Candidates]:
-    """The candidates with probabilities for scores."""
+def join(batches: Sequence[dict[str, Pool]]) -> dict[str, Pool]:
+    """The pools of consecutive documents, one under the other."""
+    return {part: joined([batch[part] for batch in batches], axis=0) for part in batches[0]}
+
+
+def together(pools: dict[str, Pool]) -> Pool:
+    """The pools of all groups side by side."""
+    return joined(list(pools.values()), axis=1)
+
+
+def mapped(pools: dict[str, Pool], maps: dict[str, Map]) -> dict[str, Pool]:
+    """The pools with probabilities for scores."""
     return {part: pool._replace(scores=maps[part](pool.scores)) for part, pool in pools.items()}
 
 
-def join(batches: Iterable[dict[str, Candidates]]) -> dict[str, Candidates]:
-    """The candidates of consecutive documents, one under the other."""
-    parts = list(batches)
-    return {name: Candidates(*map(np.concatenate, zip(*(part[name] for part in parts), strict=True))) for name in parts[0]}
+def _ndcg(pools: dict[str, Pool], k: int) -> float:
+    """The mean nDCG@k of all labels together."""
+    pool = together(pools)
+    return quality(pool.scores[0], pool.hits, pool.gold, k)
 
 
-def together(pools: dict[str, Candidates]) -> Candidates:
-    """The candidates of all groups side by side."""
-    scores, right, gold = zip(*pools.values(), strict=True)
-    return Candidates(np.concatenate(scores, axis=1), np.concatenate(right, axis=1), np.sum(gold, axis=0))
-
-
-def _fit_maps(pools: dict[str, Candidates]) -> dict[str, Map]:
+def _fit_maps(pools: dict[str, Pool]) -> dict[str, Map]:
     """A map for each group; the shape of one with few right pairs is that of all labels, and only its offset its own."""
     shared = _fit(*together(pools).pairs())
     maps = {}
@@ -271,13 +254,6 @@ def _logs(scores: np.ndarray) -> np.ndarray:
     """(2, …) ln score and −ln (1 − score), finite for every score that a float of 32 bits can hold."""
     values = np.clip(scores.astype(np.float64), np.finfo(np.float32).tiny, 1 - 2.0**-25)
     return np.stack([np.log(values), -np.log1p(-values)])
-
-
-def _quality(pool: Candidates, k: int) -> float:
-    """The mean nDCG@k; a label without a score is no hit, and of equal scores hits come last."""
-    order = np.lexsort((pool.right, -pool.scores), axis=1)[:, :k]
-    inside = pool.gold > 0
-    return float(ndcg(np.take_along_axis(pool.right, order, axis=1)[inside], pool.gold[inside], k).mean())
 
 
 def _read(told: dict[str, Any]) -> Calibration:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,7 +17,6 @@ from labelwise.errors import BadCorpus, UnknownLabel
 from labelwise.hierarchy import Hierarchy
 from labelwise.labels import LabelSet
 
-SplitName = Literal["train", "dev", "test"]
 SCORES = 1 << 23  # asked of a method at once: 32 MB when dense
 
 
@@ -171,6 +170,7 @@ class Splits(NamedTuple):
 
 
 GROUPS = ("all", "frequent", "few", "zero")
+PARTS = GROUPS[1:]  # those a label is in one of; its group's number is the place in here
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,12 @@ class Groups:
     def names(self) -> np.ndarray:
         """For each label its group's name; 'unused' where no document has it."""
         return np.select([self.frequent, self.few, self.zero], ["frequent", "few", "zero"], "unused")
+
+
+def group_numbers(train: Corpus) -> np.ndarray:
+    """(labels,), the number of each label's group, by the corpus's own threshold; labels without a document are zero labels."""
+    counts = count_labels(train)
+    return np.select([counts > train.info.few, counts > 0], [0, 1], 2).astype(np.int8)
 
 
 def batch_size(labels: int) -> int:

@@ -14,10 +14,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from labelwise import __version__, metrics
-from labelwise.calibration import DEPTH, Calibration, Candidates, candidates, every_label, join, together
+from labelwise.calibration import DEPTH, Calibration, every_label, join, make_pools, together
 from labelwise.corpus import Corpus, Groups, Splits
 from labelwise.errors import BadCorpus, BadScores, BadSettings, did_you_mean
 from labelwise.labels import LabelSet
+from labelwise.pools import Pool
 from labelwise.progress import Progress, silent
 from labelwise.reliability import Reliability
 from labelwise.report import LabelResult, Report
@@ -58,14 +59,14 @@ def evaluate(
     tally = _Tally(groups, _wanted(measures, ks), ks[0], _checked(ties), threshold, per_label)
     if not corpus.gold().nnz:
         raise BadCorpus(f"no document of the {split} split has a label, so there is nothing to evaluate")
-    judged: dict[str, list[dict[str, Candidates]]] = {}
+    judged: dict[str, list[dict[str, Pool]]] = {}
     for documents, scores in _batches(source, corpus, progress):
         gold = documents.gold()
         ranked, chances = calibration.judge(scores) if calibration else (scores, scores)
         tally.add(ranked, chances, gold)
         if calibration or reliability:
             for kind, values in {"score": scores, "probability" if calibration else "score": chances}.items():
-                judged.setdefault(kind, []).append(candidates(values, gold, every_label(groups), DEPTH * splits.info.k))
+                judged.setdefault(kind, []).append(make_pools(values, gold, every_label(groups), DEPTH * splits.info.k))
     return tally.report(
         method=name or getattr(source, "name", "scores"),
         corpus=splits.info.name,
@@ -117,7 +118,7 @@ def _calibrated(calibration: Calibration | None) -> dict[str, str]:
     return {"ranked by": order, "calibrated on": f"{calibration.corpus}, {calibration.split} split"}
 
 
-def _reliability(judged: dict[str, list[dict[str, Candidates]]]) -> dict[str, dict[str, Reliability]]:
+def _reliability(judged: dict[str, list[dict[str, Pool]]]) -> dict[str, dict[str, Reliability]]:
     """Group → score or probability → how far it can be trusted, over the candidates of all batches."""
     found: dict[str, dict[str, Reliability]] = {}
     for kind, batches in judged.items():

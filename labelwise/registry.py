@@ -62,7 +62,7 @@ METHODS = {
     "dnc-bert-base-lwan": Entry("labelwise.methods.bert:DncBertLwan", "BERT, names and places in the hierarchy"),
     "gc-bert-base-lwan": Entry("labelwise.methods.bert:GcBertLwan", "BERT, names refined by parents and children"),
     "best": Entry("labelwise.methods.best:Best", "what our measurements recommend for a corpus and a machine"),
-    "ensemble": Entry("labelwise.methods.ensemble:Ensemble", "means of other models, weighted by label group"),
+    "ensemble": Entry("labelwise.methods.ensemble:Ensemble", "other models, blended by label group"),
     "lexical": Entry("labelwise.methods.lexical:Lexical", "label names and synonyms found in the text; needs no training"),
     "neighbours": Entry("labelwise.methods.neighbours:Neighbours", "labels of the training documents that are most like it"),
     "prior": Entry("labelwise.methods.prior:Prior", "every document gets the labels that training saw most"),

@@ -38,9 +38,9 @@ class Reliability:
         return cls(calibration_error(promised, true), float(np.mean((promised - true) ** 2)), bins(promised, true, widths))
 
 
-def calibration_error(probabilities: np.ndarray, right: np.ndarray, masses: int = MASSES) -> float:
+def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
     """The mean distance of probability and truth over bins that hold about the same number of pairs; equal ones stay together."""
-    edges = np.quantile(probabilities, np.linspace(0, 1, masses + 1)[1:-1])
+    edges = np.quantile(probabilities, np.linspace(0, 1, MASSES + 1)[1:-1])
     return sum(abs(one.probability - one.right) * one.pairs for one in bins(probabilities, right, edges)) / len(probabilities)
 
 

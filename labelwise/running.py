@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -27,7 +26,7 @@ from labelwise.methods.base import Method, Resumable
 from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, make_recipe_method, read_recipe
 from labelwise.report import Report
-from labelwise.settings import flat
+from labelwise.settings import cores, flat
 from labelwise.storage import LOCK, alone, new_folder, read_json, to_toml, unfinished_beside, write_bytes
 
 MODEL, REPORT, RECIPE = "model", "report", "recipe.toml"  # what a run's folder holds
@@ -169,7 +168,7 @@ def hardware() -> str:
     """What this runs on, in words: cores, and the GPU if networks can use one."""
     torch = sys.modules.get("torch")
     gpu = f", {torch.cuda.get_device_name()}" if torch is not None and torch.cuda.is_available() else ""
-    return f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores{gpu}"
+    return f"{cores()} cores{gpu}"
 
 
 def _sizes(network: Any, kind: str, layers: int) -> dict[str, str | float]:

@@ -93,19 +93,6 @@ class Scores:
         return answer
 
     @staticmethod
-    def mean(several: Sequence[Scores]) -> Scores:
-        """The mean of several scores over one label set; sparse if all are."""
-        first = several[0]
-        if any(scores.labels != first.labels or len(scores) != len(first) for scores in several):
-            raise BadScores("only scores of the same documents over the same label set have a mean")
-        if all(scores.sparse for scores in several):
-            return Scores(csr_array(sum(scores.values for scores in several)) / len(several), first.labels)
-        total = np.zeros(first.values.shape, dtype=np.float32)
-        for scores in several:
-            total += scores.dense()
-        return Scores(total / len(several), first.labels)
-
-    @staticmethod
     def stack(batches: Iterator[Scores] | Sequence[Scores]) -> Scores:
         """Scores of consecutive documents, one under the other."""
         from scipy.sparse import vstack

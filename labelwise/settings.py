@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,11 @@ from annotated_types import Ge, GroupedMetadata, Le
 from labelwise.errors import BadSettings, did_you_mean
 
 S = TypeVar("S")
+
+
+def cores(asked: int = 0) -> int:
+    """Processor cores to use: as many as asked for, or all that this process may run on."""
+    return asked or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,14 @@ def test_members_may_be_given(world):
     assert [member.model.name for member in model._fitted.members] == ["lexical", "bonsai"]
 
 
+def test_members_that_are_given_have_the_threads_and_the_device_that_are_asked_for(world):
+    model = make_method("best", {"members": ["lexical", "linear"], "threads": 1, "device": "cpu"})
+    assert [getattr(member.model.settings, "threads", None) for member in model._members(world.train, world.dev)] == [None, 1]
+    for other in ({"budget": 1.0}, {"checkpoint": "minilm"}):
+        with pytest.raises(BadSettings, match="best: budget and checkpoint are for members that best chooses"):
+            make_method("best", {"members": ["lexical"], **other}).fit(world.train, world.dev)
+
+
 def test_a_folder_that_is_not_there_and_weights_for_members_not_yet_chosen_are_mistakes(world, tmp_path):
     with pytest.raises(BadSettings, match="best: checkpoint: minlm: no such folder"):
         choose(BestSettings(checkpoint="minlm"), world.train)

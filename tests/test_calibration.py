@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from test_cli import ok, refused, run
 from toy import zoo
 
-from labelwise.calibration import FILE, Calibration, Map, _fit, calibrate, candidates, every_label, together
+from labelwise.calibration import FILE, Calibration, Map, _fit, calibrate, every_label, make_pools, together
 from labelwise.corpus import Corpus, CorpusInfo, Document, Groups, Splits
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadCorpus, BadModel, OutputExists
@@ -209,11 +209,11 @@ def test_labels_added_later_are_zero_labels():
 
 def test_candidates_are_the_best_labels_of_each_group():
     scores, gold, groups = MODEL.predict(SPLITS.dev), SPLITS.dev.gold(), Groups.of(SPLITS)
-    for part, pool in candidates(scores, gold, every_label(groups), 3).items():
+    for part, pool in make_pools(scores, gold, every_label(groups), 3).items():
         among = every_label(groups)[part]
-        np.testing.assert_array_equal(pool.scores, -np.sort(-scores.dense()[:, among], axis=1)[:, :3])
+        np.testing.assert_array_equal(-np.sort(-pool.scores[0], axis=1), -np.sort(-scores.dense()[:, among], axis=1)[:, :3])
         np.testing.assert_array_equal(pool.gold, gold.toarray()[:, among].sum(axis=1))
-    assert together(candidates(scores, gold, every_label(groups), 3)).scores.shape == (300, 9)
+    assert together(make_pools(scores, gold, every_label(groups), 3)).scores.shape == (1, 300, 9)
 
 
 def seen_only(document: Document) -> Document:
@@ -225,7 +225,7 @@ def test_a_group_with_hardly_a_right_label_takes_the_shape_of_all_at_its_own_rat
     splits = SPLITS._replace(dev=Corpus(kept, SPLITS.labels, SPLITS.info))
     with pytest.warns(UserWarning, match=r"candidates among the zero labels [1-9]\d? are right, too few for a map of their own"):
         found = calibrate(MODEL, splits)
-    pools = candidates(MODEL.predict(splits.dev), splits.dev.gold(), every_label(Groups.of(splits)), 12)
+    pools = make_pools(MODEL.predict(splits.dev), splits.dev.gold(), every_label(Groups.of(splits)), 12)
     scores, right = pools["zero"].pairs()
     assert found.maps["zero"][:2] == pytest.approx(_fit(*together(pools).pairs())[:2])
     assert found.maps["zero"](scores).mean() == pytest.approx(right.mean(), rel=0.3)

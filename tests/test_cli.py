@@ -1,6 +1,7 @@
 """The command line as a user meets it: in a process of its own."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -154,6 +155,16 @@ def test_a_label_is_explained(model):
     refused(
         "label 'lak' is not in the label set (8 labels); did you mean 'lake'?", "explain", model, "-", "--label", "lak", stdin="x"
     )
+
+
+def test_all_parts_of_a_score_are_told_where_two_members_have_one_name(tmp_path):
+    ok("world", "--documents", 200, "--labels", 30, "--out", tmp_path / "world")
+    members = ["--set", "members=[lexical,linear,linear]", "--set", "weights=regression"]
+    ok("train", "ensemble", "--on", tmp_path / "world", "--out", tmp_path / "model", *members)
+    text = json.loads((tmp_path / "world" / "train.jsonl").read_text().splitlines()[0])["text"]
+    told = json.loads(ok("explain", tmp_path / "model", "-", "--json", stdin=text))
+    assert [part["from"] for part in told["sources"]].count("linear") == 2
+    assert 1 / (1 + math.exp(-sum(part["part"] for part in told["sources"]))) == pytest.approx(told["score"], abs=1e-4)
 
 
 def test_a_world_is_made_and_measured(tmp_path):

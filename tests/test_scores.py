@@ -60,16 +60,6 @@ def test_top_gives_labels_above_the_threshold_best_first():
     assert scores([[0.0, 0.4]], sparse=True).top(5)[0][0][0].id == "1"
 
 
-@given(matrices)
-def test_the_mean_is_the_same_dense_and_sparse(values):
-    other = 1 - values
-    dense = Scores.mean([scores(values), scores(other)])
-    sparse = Scores.mean([scores(values, True), scores(other, True)])
-    assert sparse.sparse
-    assert np.allclose(dense.dense(), 0.5)
-    assert np.allclose(sparse.dense(), 0.5)
-
-
 def test_batches_stack():
     parts = [scores([[0.1, 0.2]], True), scores([[0.0, 0.4]], True)]
     assert Scores.stack(parts).dense() == pytest.approx(np.array([[0.1, 0.2], [0, 0.4]]))

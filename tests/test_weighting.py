@@ -12,7 +12,8 @@ from labelwise import metrics
 from labelwise.corpus import Corpus, CorpusInfo, Document, gold_matrix
 from labelwise.evaluation import relevance
 from labelwise.labels import Label, LabelSet
-from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Pool, Scale, make_pools, pretend_new, search
+from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Scale, make_pools, pretend_new, search
+from labelwise.pools import Pool
 from labelwise.progress import silent
 from labelwise.scores import Scores
 

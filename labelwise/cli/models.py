@@ -271,7 +271,7 @@ def explain(
         if chance is not None:
             told["probability"] = round(chance, 6)
         if explanation.sources:
-            told["sources"] = {name: round(part, 6) for name, part in explanation.sources}
+            told["sources"] = [{"from": name, "part": round(part, 6)} for name, part in explanation.sources]
         print(json.dumps(told, ensure_ascii=False))
         return
     sure = f", probability {chance:.3f}" if chance is not None else ""

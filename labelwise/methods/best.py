@@ -6,7 +6,6 @@ GPU and a transformer can be had, labels that are read and learned join them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,10 @@ from labelwise.errors import BadModel, BadSettings, MissingExtra
 from labelwise.methods.base import Decides
 from labelwise.methods.ensemble import Ensemble, EnsembleSettings, Member
 from labelwise.registry import make_method
-from labelwise.settings import Range
+from labelwise.settings import Range, cores
 
-# Words × labels that one classifier per label got through in a second: crs, 39,972 documents of 160 words, 5,585 labels, 62 s.
-PAIRS = 39_972 * 160 * 5_585 / 62
+# Words × labels that one classifier per label gets through in a second on a core (crs: documents × words × labels, 50 s on 2).
+PAIRS = 39_972 * 160 * 5_585 / 50 / 2
 TOKENS = 4_000  # sub-words that a core reads in a second with a transformer of MiniLM's size: 2 cores read 7,700 to 9,100
 SIZE = 10_800_000  # of its weights, embeddings not counted
 PATIENCE = 30.0  # minutes that it may take where no budget is given
@@ -45,6 +44,8 @@ class BestSettings(EnsembleSettings):
     """Methods, recipes or model folders to blend; none leaves the choice to `best`."""
     weights: Literal["search", "regression", "equal"] = "regression"
     rerank: bool = True
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 1
+    """Seed of every member that `best` chooses; of members that are named, that of the first, and the second's is one more."""
     checkpoint: str = "thenlper/gte-small"
     """Transformer that reads documents and labels: a folder, or, where there is a GPU, a name on the model hub."""
     device: str = "auto"
@@ -75,11 +76,18 @@ class Best(Ensemble, Decides):
 
     @property
     def _threads(self) -> int:
-        return self.settings.threads or super()._threads
+        return cores(self.settings.threads)
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        given = self.settings
+        return {"threads": given.threads or None, "device": None if given.device == "auto" else given.device}
 
     def _members(self, train: Corpus, dev: Corpus | None) -> list[Member]:
         given = self.settings
         if given.members:
+            if given.budget or given.checkpoint != BestSettings.checkpoint:
+                raise BadSettings("best: budget and checkpoint are for members that best chooses; drop them, or members")
             self.why = "members as given"
             return super()._members(train, dev)
         if any((given.given.frequent, given.given.few, given.given.zero)):
@@ -92,7 +100,7 @@ class Best(Ensemble, Decides):
 def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Choice:
     """What to blend, by the size of the corpus, the machine and the time there is."""
     words, labels = sum(len(document.text.split()) for document in train), int((count_labels(train) > 0).sum())
-    minutes, common = words * labels / PAIRS / 60, {"seed": given.seed, "threads": given.threads}
+    minutes, common = words * labels / PAIRS / 60 / cores(given.threads), {"seed": given.seed, "threads": given.threads}
     members: list[tuple[str, dict[str, Any]]] = [("linear", common), ("lexical", {})]
     why = ["one classifier per label, names of labels in the text"]
     if minutes > (given.budget or PATIENCE) / 2:
@@ -133,12 +141,12 @@ def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str,
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": longest}
     training, labels = _trained(len(train)), {}  # labels as the method has them
     if slow:
-        cores, limit = given.threads or os.cpu_count() or 1, given.budget or PATIENCE
-        pace = 60 * TOKENS * cores * SIZE / _size(transformer)  # sub-words a minute
+        limit = given.budget or PATIENCE
+        pace = 60 * TOKENS * cores(given.threads) * SIZE / _size(transformer)  # sub-words a minute
         whole, judged = (_subwords(corpus, longest) / pace for corpus in (train, dev or ()))
         documents = min(len(train), int(len(train) * (READING * limit - judged) / max(whole, 1e-9)))
         if documents < max(1, min(LEAST, len(train))):
-            return f"on {cores} cores reading the documents would take some {whole + judged:,.0f} minutes"
+            return f"on {cores(given.threads)} cores reading the documents would take some {whole + judged:,.0f} minutes"
         training = ON_CPU | {"epochs": _epochs(KEPT_READ, documents, 4, 8)}
         training |= {"documents": documents} if documents < len(train) else {}
         labels = LABELS_ON_CPU

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from labelwise.corpus import Corpus, Document, count_labels
+from labelwise.corpus import PARTS, Corpus, Document, group_numbers
 from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
 from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
@@ -27,7 +27,6 @@ from labelwise.methods import base
 from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Remembers, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.beside import Beside
 from labelwise.methods.weighting import (
-    GROUPS,
     LAST,
     SAME,
     ZERO,
@@ -42,10 +41,10 @@ from labelwise.methods.weighting import (
     warn,
 )
 from labelwise.progress import Progress, T, silent
-from labelwise.recipe import find_recipe, make_recipe_method
+from labelwise.recipe import adapted, find_recipe, make_recipe_method
 from labelwise.registry import methods
 from labelwise.scores import Scores
-from labelwise.settings import Range
+from labelwise.settings import Range, cores
 from labelwise.storage import CHECKSUMS, digest_of, read_json
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ class Ensemble(ZeroShot):
             if member.folder is not None and not scores_new(member.model):
                 _name_unknown(member.folder, train.labels)
         self._train(members, train, dev, show)
-        counts = count_labels(train)
-        groups = np.select([counts > train.info.few, counts > 0], [0, 1], ZERO).astype(np.int8)
+        groups = group_numbers(train)
         self._fitted = Fitted(train.labels, groups, members, *self._weigh(members, groups, train, dev, show))
         if self.why and self._fitted.ranker:
             self.why += "; boosted trees rank the likeliest labels again"
@@ -191,7 +189,7 @@ class Ensemble(ZeroShot):
     @property
     def weights(self) -> dict[str, list[float]]:
         """The weights of each group, in the order of the members."""
-        return dict(zip(GROUPS, self._ready().mix.weights.tolist(), strict=True))
+        return dict(zip(PARTS, self._ready().mix.weights.tolist(), strict=True))
 
     def save(self, folder: Path, *, force: bool = False) -> None:
         """Write weights and members: those trained here whole, others as references unless copies are wanted."""
@@ -204,8 +202,8 @@ class Ensemble(ZeroShot):
                     stored.append({"folder": f"members/{number}"})
                 else:
                     stored.append({"folder": _reference(member.folder, home), "sha256": member.digest})
-            told = {"members": stored, "weights": self.weights, "scales": dict(zip(GROUPS, model.mix.scales, strict=True))}
-            lines = {group: line.told() for group, line in zip(GROUPS, model.mix.lines, strict=True) if line is not None}
+            told = {"members": stored, "weights": self.weights, "scales": dict(zip(PARTS, model.mix.scales, strict=True))}
+            lines = {group: line.told() for group, line in zip(PARTS, model.mix.lines, strict=True) if line is not None}
             told |= {"lines": lines} if lines else {}
             told |= {"why": self.why} if self.why else {}
             (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -219,9 +217,9 @@ class Ensemble(ZeroShot):
         saved = base.read_model(folder)
         model, stored = cls(base.settings_from(cls.Settings, saved, folder)), read_json(folder / "ensemble.json")
         model.why = stored.get("why", "")
-        weights = np.array([stored["weights"][group] for group in GROUPS])
+        weights = np.array([stored["weights"][group] for group in PARTS])
         lines = {group: Line.of_told(*line) for group, line in stored.get("lines", {}).items()}
-        mix = Mix(weights, [Scale(*stored["scales"][group]) for group in GROUPS], [lines.get(group) for group in GROUPS])
+        mix = Mix(weights, [Scale(*stored["scales"][group]) for group in PARTS], [lines.get(group) for group in PARTS])
         members = [_stored_member(folder, **reference) for reference in stored["members"]]
         ranker = None
         if (folder / "ranker.npz").is_file():
@@ -244,12 +242,17 @@ class Ensemble(ZeroShot):
     @property
     def _threads(self) -> int:
         """Processor cores to use here; members have settings of their own."""
-        return os.cpu_count() or 1
+        return cores()
 
     def _members(self, train: Corpus, dev: Corpus | None) -> list[Member]:
         """The members, read from their folders or still to be trained."""
         _check(self.settings)
-        return [_member(name, self.settings.seed + number) for number, name in enumerate(self.settings.members)]
+        return [_member(name, self.settings.seed + number, self._asked) for number, name in enumerate(self.settings.members)]
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        """Settings for all members that know them and are trained here."""
+        return {}
 
     def _train(self, members: list[Member], train: Corpus, dev: Corpus | None, progress: Progress) -> None:
         """Train those that are no folders; while one works on a GPU, others are trained on the processor."""
@@ -291,9 +294,9 @@ class Ensemble(ZeroShot):
     ) -> tuple[Mix, Ranker | None]:
         """Weights as they are given, the others equal, or found on the development documents; these teach a ranker too."""
         models = [member.model for member in members]
-        able = np.ones((len(GROUPS), len(models)), dtype=bool)
+        able = np.ones((len(PARTS), len(models)), dtype=bool)
         able[ZERO] = [scores_new(model) for model in models]
-        wanted = [getattr(self.settings.given, name) for name in GROUPS]
+        wanted = [getattr(self.settings.given, name) for name in PARTS]
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
         if self.settings.weights != "equal" and dev is not None:
             checked, k, regress = dev.with_labels(train.labels), train.info.k, self.settings.weights == "regression"
@@ -324,7 +327,7 @@ def _check(settings: EnsembleSettings) -> None:
     size = len(settings.members)
     if not size:
         raise BadSettings("ensemble: members: there are none; name methods, recipes or model folders")
-    for group in GROUPS:
+    for group in PARTS:
         weights = getattr(settings.given, group)
         if weights and len(weights) != size:
             raise BadSettings(f"ensemble: given.{group}: {len(weights)} weights for {size} members; give one for each")
@@ -339,12 +342,12 @@ def scores_new(model: Method) -> bool:
     return isinstance(model, ZeroShot)
 
 
-def _member(name: str, seed: int) -> Member:
+def _member(name: str, seed: int, asked: Mapping[str, Any]) -> Member:
     """A model from its folder, or a method that is still to be trained."""
     if name not in methods() and (Path(name) / "model.toml").is_file():
         return _read_member(Path(name).resolve())
     try:
-        return Member(make_recipe_method(replace(find_recipe(name), seed=seed), {}))
+        return Member(make_recipe_method(replace(adapted(find_recipe(name), asked=asked), seed=seed), {}))
     except UnknownName as error:
         raise UnknownName(f"ensemble: member {name!r} is not a model folder, and {error}") from None
 

@@ -6,7 +6,6 @@ imported with this module.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,7 +23,7 @@ from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores, moved
-from labelwise.settings import Range
+from labelwise.settings import Range, cores
 
 BATCH = 4096  # documents compared at once
 
@@ -129,7 +128,7 @@ class Neighbours:
     def _shares(self, rows: csr_array) -> csr_array:
         """(documents, training documents) what each neighbour has to say; rows sum to 1, or to 0 where nothing is alike."""
         others = self._ready()[1].features
-        size, threads = others.shape[1], self.settings.threads or os.cpu_count() or 1
+        size, threads = others.shape[1], cores(self.settings.threads)
         count = min(self.settings.nearest, size)
 
         def part(edges: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

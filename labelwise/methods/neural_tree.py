@@ -6,7 +6,6 @@ training document is in no tree and scores 0. Where labels are few, the same met
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -31,7 +30,7 @@ from labelwise.network.tree_network import Reached, TreeNetwork
 from labelwise.network.tree_training import train_tree
 from labelwise.progress import Progress
 from labelwise.scores import Scores
-from labelwise.settings import Range
+from labelwise.settings import Range, cores
 from labelwise.trees.clustering import balanced_tree, label_vectors
 from labelwise.trees.tree import LabelTree
 
@@ -149,7 +148,7 @@ class TreeMethod(Network):
         # A label whose documents have no known word has one feature, that it has none: else it would be in no tree.
         bare = (np.bincount(gold.indices, minlength=gold.shape[1]) > 0) & (np.diff(vectors.indptr) == 0)
         vectors = csr_array(hstack([vectors, csr_array(bare[:, None].astype(np.float32))], format="csr"))
-        halved = balanced_tree(vectors, max_leaf=given.tree.leaf, seed=given.seed, threads=given.threads or os.cpu_count() or 1)
+        halved = balanced_tree(vectors, max_leaf=given.tree.leaf, seed=given.seed, threads=cores(given.threads))
         return with_levels(halved, first=given.tree.first, arity=given.tree.arity)
 
     def _require_fit(self) -> None:

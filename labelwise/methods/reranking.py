@@ -17,8 +17,9 @@ from scipy.sparse import csr_array, vstack
 
 from labelwise.corpus import Corpus, count_labels
 from labelwise.methods.boosting import Boosted, boost
-from labelwise.methods.weighting import ZERO, Mix, Pool
+from labelwise.methods.weighting import ZERO, Mix
 from labelwise.metrics import ndcg
+from labelwise.pools import Pool
 from labelwise.progress import Progress
 from labelwise.scores import Scores, at
 
@@ -125,7 +126,7 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, t
     """A ranker, or none where it does not help on development documents that it has not seen."""
     k = train.info.k
     ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
-    pools = [pool.last(max(1, TAUGHT // int(ranker.depths.sum() or 1))) for pool in pools]
+    pools = [pool.rows(slice(-max(1, TAUGHT // int(ranker.depths.sum() or 1)), None)) for pool in pools]
     found, hits = _pooled(pools, mix, ranker.depths)
     documents, gold = len(pools[0].gold), np.sum([pool.gold for pool in pools], axis=0)
     features, start = ranker.features(found, documents, np.arange(len(train.labels))), _log_odds(found.blend)
@@ -201,8 +202,8 @@ def _company(by_label: csr_array, gold: csr_array, start: int) -> csr_array:
 
 
 def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
-    """The mean nDCG@k over documents with gold labels."""
-    order = np.lexsort((-logits, rows))
+    """The mean nDCG@k over documents with gold labels; of equal log-odds, hits come last."""
+    order = np.lexsort((hits, -logits, rows))
     rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(len(gold)))[rows]
     first = np.zeros((len(gold), k), dtype=bool)
     first[rows[rank < k], rank[rank < k]] = hits[order][rank < k]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -25,7 +24,7 @@ from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explanation, Span, fitted, model_folder, read_model, settings_from
 from labelwise.progress import Progress, silent
 from labelwise.scores import Scores, moved
-from labelwise.settings import Range
+from labelwise.settings import Range, cores
 from labelwise.storage import write_bytes
 from labelwise.trees.clustering import balanced_tree, label_vectors, wide_tree
 from labelwise.trees.model import TreeModel, predict, train_tree
@@ -161,7 +160,7 @@ class _Forest:
 
     @property
     def _threads(self) -> int:
-        return self.settings.threads or os.cpu_count() or 1
+        return cores(self.settings.threads)
 
     def _search(self) -> dict[str, Any]:
         chosen = {name: getattr(self.settings, name) for name in ("beam", "discount", "power") if hasattr(self.settings, name)}

@@ -18,14 +18,13 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from labelwise.corpus import Corpus, relabel
+from labelwise.corpus import PARTS, Corpus, relabel
 from labelwise.labels import LabelSet
 from labelwise.methods.base import Method
-from labelwise.metrics import ndcg
+from labelwise.pools import Pool, first, joined, quality
 from labelwise.progress import Progress
 from labelwise.scores import Scores, at
 
-GROUPS = ("frequent", "few", "zero")
 FEW, ZERO = 1, 2  # their numbers among the groups
 POINTS = 300  # weights tried for a group, at most
 DEPTH = 10  # times k: labels that each member proposes for a document
@@ -141,38 +140,26 @@ class Mix(NamedTuple):
                 values[..., groups == number] = scale(values[..., groups == number])
 
 
-class Pool(NamedTuple):
-    """For each development document the labels of a group that may come first, and what every member makes of them."""
-
-    scores: np.ndarray  # (members, documents, labels), 0 where a document has fewer
-    hits: np.ndarray  # (documents, labels), whether the label is gold
-    gold: np.ndarray  # (documents,), gold labels of the group
-    columns: np.ndarray  # (documents, labels), which labels these are
-
-    def last(self, documents: int) -> Pool:
-        """Those of the last documents."""
-        rows = slice(max(0, len(self.gold) - documents), None)
-        return Pool(self.scores[:, rows], self.hits[rows], self.gold[rows], self.columns[rows])
-
-
-def make_pools(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> list[Pool]:
-    """The pool of each group: labels that are among the best of some model.
+def make_pools(
+    models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress, wanted: Sequence[int] = range(3)
+) -> list[Pool]:
+    """The pool of each group, or of those wanted: labels that are among the best of some model.
 
     Unlike in `evaluate`, zero labels that no document has are ranked too: what does not suffer from all of them does not
     suffer from some, and nobody knows today which of them will be used.
     """
     batches = dev.to_score()
-    parts: list[list[Pool]] = [[] for _ in GROUPS]
+    parts: list[list[Pool]] = [[] for _ in wanted]
     for batch in progress(batches, "score development documents", len(batches)):
         several = [model.predict(batch) for model in models]
-        for number, part in enumerate(parts):
-            part.append(_pool(several, batch.gold(), groups == number, DEPTH * k))
-    return [_joined(part, axis=0) for part in parts]
+        for number, part in zip(wanted, parts, strict=True):
+            part.append(Pool.of(several, batch.gold(), groups == number, DEPTH * k))
+    return [joined(part, axis=0) for part in parts]
 
 
 def pool_as_new(models: Sequence[Method], groups: np.ndarray, dev: Corpus, k: int, progress: Progress) -> Pool:
     """The pool of few labels as models score them that take them for new: what zero labels to come will be like."""
-    return make_pools(models, groups, pretend_new(dev[-PRETENDED:], groups == FEW), k, progress)[FEW]
+    return make_pools(models, groups, pretend_new(dev[-PRETENDED:], groups == FEW), k, progress, [FEW])[0]
 
 
 def pretend_new(corpus: Corpus, which: np.ndarray) -> Corpus:
@@ -210,26 +197,26 @@ def search(
     else:
         as_new = None
     if missing:
-        names = " or ".join(GROUPS[number] for number in missing)
+        names = " or ".join(PARTS[number] for number in missing)
         last = ", and zero labels come after all others" if ZERO in missing else ""
         warn(f"no development document has a {names} label: weights that are not given are those of all seen labels{last}")
     for number, own in enumerate(able):
         if number in given:
             weights[number] = given[number]
         elif number in missing:
-            shared = _best_weights(_joined(pools[:ZERO], axis=1), k, progress, "all") * own
+            shared = _best_weights(joined(pools[:ZERO], axis=1), k, progress, "all") * own
             weights[number] = shares(shared if shared.any() else own)
         elif own.any():
             pool = pools[number]._replace(scores=pools[number].scores[own])
             if number == ZERO and as_new is not None:
                 pool = as_new
             if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
-                line, weights[number, own] = _fit(pool)
+                line, weights[number, own] = fit_line(pool)
                 spread = np.zeros((2, len(own)))
                 spread[:, own] = line.odds, line.scores
                 lines[number] = Line(spread[0], spread[1], line.shift)
             else:
-                weights[number, own] = _best_weights(pool, k, progress, GROUPS[number])
+                weights[number, own] = _best_weights(pool, k, progress, PARTS[number])
     mix = Mix(weights, [SAME, SAME, SAME], lines)
     blended = [mix.blend(number, pool.scores) for number, pool in enumerate(pools)]
     for number in (FEW, ZERO):
@@ -250,29 +237,6 @@ def warn(message: str) -> None:
     warnings.warn(f"ensemble: {message}", stacklevel=4)
 
 
-def _pool(several: list[Scores], gold: csr_array, among: np.ndarray, depth: int) -> Pool:
-    columns = np.concatenate([scores.ranking(min(depth, among.sum()), among) for scores in several], axis=1)
-    columns.sort(axis=1)
-    columns[:, 1:][columns[:, 1:] == columns[:, :-1]] = -1  # proposed by several members
-    rows, places = np.nonzero(columns >= 0)
-    found = columns[rows, places]
-    scores = np.zeros((len(several), *columns.shape), dtype=np.float32)
-    for own, given in zip(scores, several, strict=True):
-        own[rows, places] = at(given.values, rows, found)
-    hits = np.zeros(columns.shape, dtype=bool)
-    hits[rows, places] = at(gold, rows, found)
-    return Pool(scores, hits, gold @ among.astype(np.int64), columns.astype(np.int32))
-
-
-def _joined(pools: Sequence[Pool], axis: int) -> Pool:
-    """Pools of other documents one under the other (axis 0), or of other labels side by side (axis 1)."""
-    scores, hits, gold, columns = zip(*pools, strict=True)
-    counts = np.concatenate(gold) if axis == 0 else np.sum(gold, axis=0)
-    return Pool(
-        np.concatenate(scores, axis=axis + 1), np.concatenate(hits, axis=axis), counts, np.concatenate(columns, axis=axis)
-    )
-
-
 def _best_weights(pool: Pool, k: int, progress: Progress, task: str) -> np.ndarray:
     """The best of all weights on the finest grid of at most POINTS points; of equally good ones, the most even."""
     inside, members = pool.gold > 0, len(pool.scores)
@@ -282,13 +246,13 @@ def _best_weights(pool: Pool, k: int, progress: Progress, task: str) -> np.ndarr
     points = [np.ones(members) / members, *(np.bincount(chosen, minlength=members) / parts for chosen in choices)]
     points.sort(key=lambda point: float(point @ point))
 
-    def quality(point: np.ndarray) -> float:
-        return _quality(_mean(point, scores), hits, gold, k)
+    def worth(point: np.ndarray) -> float:
+        return quality(_mean(point, scores), hits, gold, k)
 
-    return max(progress(points, f"weigh members for {task} labels", len(points)), key=quality)
+    return max(progress(points, f"weigh members for {task} labels", len(points)), key=worth)
 
 
-def _fit(pool: Pool) -> tuple[Line, np.ndarray]:
+def fit_line(pool: Pool) -> tuple[Line, np.ndarray]:
     """The line of a logistic regression on what the members say, and each member's share in how its result varies."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -312,14 +276,14 @@ def _best_scale(pools: list[Pool], blended: list[np.ndarray], scales: list[Scale
     """
     gold = np.sum([pool.gold for pool in pools], axis=0)
     inside = gold > 0
-    first = [_first(values[inside], pool.hits[inside], k) for values, pool in zip(blended[: number + 1], pools, strict=False)]
-    before = [scale(values) for scale, (values, _) in zip(scales, first[:-1], strict=False)]
-    hits = np.concatenate([found for _, found in first], axis=1)
+    best = [first(values[inside], pool.hits[inside], k) for values, pool in zip(blended[: number + 1], pools, strict=False)]
+    before = [scale(values) for scale, (values, _) in zip(scales, best[:-1], strict=False)]
+    hits = np.concatenate([found for _, found in best], axis=1)
 
-    def quality(scale: Scale) -> float:
-        return _quality(np.concatenate([*before, scale(first[-1][0])], axis=1), hits, gold[inside], k)
+    def worth(scale: Scale) -> float:
+        return quality(np.concatenate([*before, scale(best[-1][0])], axis=1), hits, gold[inside], k)
 
-    return max([scales[number], *SCALES], key=quality)
+    return max([scales[number], *SCALES], key=worth)
 
 
 def _seldom(probabilities: np.ndarray) -> Scale:
@@ -340,18 +304,3 @@ def _mean(weights: np.ndarray, several: Iterable[np.ndarray]) -> np.ndarray:
     """The weighted mean; search and prediction add in the same order, so that they break ties alike."""
     total = sum(own * scores for own, scores in zip(weights.astype(np.float32), several, strict=True))
     return np.minimum(total, 1)  # rounding may have gone past it
-
-
-def _quality(values: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
-    """The mean nDCG@k; a label without a score is no hit."""
-    best, found = _first(values, hits, k)
-    return float(ndcg(found & (best > 0), gold, k).mean()) if len(gold) else 0.0
-
-
-def _first(values: np.ndarray, hits: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """(documents, k) the highest values, and whether they are hits; of equal values, hits come last."""
-    keys = (values.view(np.int32) << 1) | ~hits  # the bits of a float from 0 to 1 grow with its value
-    if k < keys.shape[1]:
-        keys = np.partition(keys, -k, axis=1)[:, -k:]
-    keys = np.sort(keys, axis=1)[:, ::-1]
-    return (keys >> 1).view(np.float32), (keys & 1) == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -30,6 +29,7 @@ from labelwise.progress import Progress, silent
 from labelwise.recipe import Recipe, adapted, find_recipe
 from labelwise.registry import method_class
 from labelwise.running import ELSEWHERE, corpus_checksum
+from labelwise.settings import cores
 from labelwise.storage import new_file, to_toml
 from labelwise.tuning.page import FAILED, FINISHED, KILLED, RUNNING, STOPPED, SearchReport, TrialResult
 from labelwise.tuning.space import Between, OneOf, Space, Value, grid, make_space
@@ -89,7 +89,7 @@ def tune(
     database = Database(storage, folder, waits)
     search = _identity(recipe, splits, tried, aim, sampler, database)
     if workers > 1 and "threads" not in recipe.settings:
-        recipe = adapted(recipe, asked={"threads": max(1, (os.cpu_count() or 1) // workers)})
+        recipe = adapted(recipe, asked={"threads": max(1, cores() // workers)})
     with quiet_optuna(), claimed(folder, search, database) as (owner, study):
         deadline = time.monotonic() + 60 * timeout if timeout else math.inf
         leader = _Search(folder, search, recipe, tried, points, trials, deadline, owner, study, database)
