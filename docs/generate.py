@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
     }
     quality, stats = _of("quality"), _of("stats")
     web = {"results.html": results_page(by_row(quality), stats)}
-    written = gap_page() | best_page(quality) | transformers_page(quality, _of("transformer-training"))
+    written = gap_page() | best_page(quality) | transformers_page(quality, _of("transformer-training")) | calibration_page()
     return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | written | web
 
 
@@ -100,6 +100,27 @@ def _speed(lines: Sequence[Mapping[str, Any]]) -> str:
             told = lengths if lengths.startswith("all") else f"as {lengths}'s, {line['tokens']} on average"
             rows.append((told, recorded["plain_documents_per_second"], *speeds, f"{recorded['ratio']:.2f}"))
     return table(("lengths", "plain", "launched", "recorded", "recorded / plain"), rows)
+
+
+def calibration_page() -> dict[str, str]:
+    """The page about calibration with what was measured made anew."""
+    newest = {(line["corpus"], line["method"]): line for line in _of("calibration")}
+    rows = [
+        (
+            f"{corpus}, `{method}`",
+            *(_changed(line["error"].get(group)) for group in GROUPS),
+            *(f"{100 * promised:.1f} → {100 * got:.1f}" for promised, got in line["promised_and_got"].values()),
+        )
+        for (corpus, method), line in newest.items()
+        if corpus in MAIN_CORPORA
+    ]
+    heads = ("error before → after", *GROUPS, "precision=0.9, promised → got", "recall=0.8", "f1")
+    page = (DOCS / "calibration.md").read_text(encoding="utf-8")
+    return {"calibration.md": _between(page, "calibration", table(heads, rows))}
+
+
+def _changed(error: Mapping[str, float] | None) -> str:
+    return f"{error['score']:.2f} → {error['probability']:.2f}" if error else "–"
 
 
 def gap_page() -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from labelwise.corpus import GROUPS, PARTS, Groups, Splits, count_labels
+from labelwise.corpus import GROUPS, PARTS, Corpus, Groups, Splits, count_labels
 from labelwise.errors import BadCorpus, BadModel
 from labelwise.labels import Label, LabelSet
 from labelwise.pools import Pool, joined, quality
@@ -154,11 +154,10 @@ def calibrate(
 ) -> Calibration:
     """Find maps and thresholds for a model on development documents; groups with hardly a right label are told in a warning."""
     corpus, groups, k = splits.split(split), Groups.of(splits, few), splits.info.k
-    batches = corpus.to_score()
     used = {"frequent": groups.frequent, "few": groups.few, "zero": (groups.counts == 0) & (count_labels(corpus) > 0)}
     parts, ranked = [], []
-    for batch in progress(batches, "calibrate", len(batches)):
-        scores, gold = model.predict(batch), batch.gold()
+    for batch, scores in _scored(model, corpus, progress):
+        gold = batch.gold()
         parts.append(make_pools(scores, gold, every_label(groups), DEPTH * k))
         ranked.append(make_pools(scores, gold, used, k))  # as `evaluate` would, if there were no other documents
     pools, first = join(parts), join(ranked)
@@ -179,6 +178,17 @@ def calibrate(
         corpus=splits.info.name,
         split=split,
     )
+
+
+def _scored(model: Method, corpus: Corpus, progress: Progress) -> Iterator[tuple[Corpus, Scores]]:
+    """Batches and their scores; documents must not flatter a model that learned from them."""
+    from labelwise.methods.base import Taught
+
+    if isinstance(model, Taught) and model.taught_by(corpus):
+        yield from model.cross_taught(corpus, progress)
+    else:
+        batches = corpus.to_score()
+        yield from ((batch, model.predict(batch)) for batch in progress(batches, "calibrate", len(batches)))
 
 
 def every_label(groups: Groups) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ half products need memory for their gold matrix and line offsets only.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, overload
@@ -234,6 +235,14 @@ def evenly(count: int, length: int) -> np.ndarray:
 def count_labels(corpus: Corpus) -> np.ndarray:
     """(labels,), how many documents have each label."""
     return np.bincount(corpus.gold().indices, minlength=len(corpus.labels))
+
+
+def fingerprint(corpus: Corpus) -> str:
+    """A digest of document ids and gold labels: what shares it was made on the same documents."""
+    digest = hashlib.sha256()
+    for document in corpus:
+        digest.update("\0".join([document.id, *sorted(set(document.labels)), "\n"]).encode())
+    return digest.hexdigest()[:16]
 
 
 def gold_matrix(indptr: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray, labels: int) -> csr_array:

@@ -5,7 +5,6 @@ Each group ranks among its own labels only, and documents without a gold label i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
@@ -15,7 +14,7 @@ from scipy.sparse import csr_array
 
 from labelwise import __version__, metrics
 from labelwise.calibration import DEPTH, Calibration, every_label, join, make_pools, together
-from labelwise.corpus import Corpus, Groups, Splits
+from labelwise.corpus import Corpus, Groups, Splits, fingerprint
 from labelwise.errors import BadCorpus, BadScores, BadSettings, did_you_mean
 from labelwise.labels import LabelSet
 from labelwise.pools import Pool
@@ -94,14 +93,6 @@ def relevance(scores: Scores, gold: csr_array, among: np.ndarray, depth: int, ti
     rows, places = np.nonzero(ranked >= 0)
     found[rows, places] = at(gold, rows, ranked[rows, places])
     return found
-
-
-def fingerprint(corpus: Corpus) -> str:
-    """A digest of document ids and gold labels: reports that share it were made on the same documents."""
-    digest = hashlib.sha256()
-    for document in corpus:
-        digest.update("\0".join([document.id, *sorted(set(document.labels)), "\n"]).encode())
-    return digest.hexdigest()[:16]
 
 
 def _chosen(source: Method | Scores) -> dict[str, str]:

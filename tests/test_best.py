@@ -1,5 +1,7 @@
 """`best` decides for itself, and says why."""
 
+import re
+
 import numpy as np
 import pytest
 import tiny
@@ -10,7 +12,7 @@ import labelwise.methods.neural  # noqa: F401  before devices are patched: it ke
 from labelwise import Corpus, Document, evaluate
 from labelwise.cli.main import app
 from labelwise.datasets.worlds import make_world
-from labelwise.errors import BadSettings
+from labelwise.errors import BadModel, BadSettings
 from labelwise.jsonl import write_corpus
 from labelwise.methods import best
 from labelwise.methods.base import load
@@ -111,7 +113,10 @@ def test_with_a_gpu_and_a_transformer_labels_are_read_and_learned(world, gpu, tm
     assert (made.labels.text, made.labels.text_only) == (("name", "synonyms"), 0.5)
 
 
-def test_a_transformer_that_cannot_be_read_is_done_without_and_named(world, gpu, tmp_path):
+def test_a_transformer_that_cannot_be_read_is_done_without_unless_it_was_asked_for(world, gpu, tmp_path, monkeypatch):
+    with pytest.raises(BadModel, match=re.escape(str(tmp_path))):
+        choose(BestSettings(checkpoint=str(tmp_path)), world.train)
+    monkeypatch.setattr(BestSettings, "checkpoint", str(tmp_path))
     chosen = choose(BestSettings(checkpoint=str(tmp_path)), world.train)
     assert [name for name, _ in chosen.members] == ["linear", "lexical", "neighbours"]
     assert str(tmp_path) in chosen.why
@@ -136,7 +141,7 @@ def test_members_that_are_given_have_the_threads_and_the_device_that_are_asked_f
 
 
 def test_a_folder_that_is_not_there_and_weights_for_members_not_yet_chosen_are_mistakes(world, tmp_path):
-    with pytest.raises(BadSettings, match="best: checkpoint: minlm: no such folder"):
+    with pytest.raises(BadSettings, match="there is no GPU, and minlm is no folder"):
         choose(BestSettings(checkpoint="minlm"), world.train)
     with pytest.raises(BadSettings, match="best: given: weights are those of members"):
         make_method("best", {"given": {"few": [1.0]}}).fit(world.train, world.dev)

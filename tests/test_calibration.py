@@ -364,6 +364,10 @@ def test_calibrate_tells_thresholds_and_how_labels_are_ranked(home):
     refused("already exists; add --force", "calibrate", home / "model", "--on", home / "world")
 
 
+def test_training_documents_are_nothing_to_calibrate_on(home):
+    refused("the model knows these documents by heart", "calibrate", home / "model", "--on", home / "world", "--split", "train")
+
+
 def test_predictions_have_probabilities_unless_raw_ones_are_wanted(home):
     plain, given = (
         rows(home / "model", home / "world" / "test.jsonl", "--raw"),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,7 +164,9 @@ def test_labels_that_changed_since_the_checkpoint_are_noticed(world, tmp_path):
     model.work = tmp_path
     model.fit(world.train, world.dev)
     moved = LabelSet(Label(label.id, label.name) for label in world.labels)
-    again = method("gc-cnn-lwan", "encoder.units=16")
-    again.work = tmp_path
-    with pytest.raises(BadSettings, match="labels: '"):
-        again.fit(world.train.with_labels(moved), world.dev.with_labels(moved))
+    called = LabelSet(replace(label, synonyms=(*label.synonyms, "another name")) for label in world.labels)
+    for other in (moved, called):
+        again = method("gc-cnn-lwan", "encoder.units=16")
+        again.work = tmp_path
+        with pytest.raises(BadSettings, match="labels: '"):
+            again.fit(world.train.with_labels(other), world.dev.with_labels(other))

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,6 +225,16 @@ def test_resuming_a_finished_training_does_nothing_and_other_settings_are_refuse
     refused(
         "trained with other settings", "train", "lexical", "--on", corpus_folder, "--out", model, "--resume", "--set", "apart=0.1"
     )
+
+
+def test_resuming_a_finished_training_on_other_documents_is_refused(corpus_folder, tmp_path):
+    shutil.copytree(corpus_folder, tmp_path / "other")
+    text = (tmp_path / "other" / "train.jsonl").read_text()
+    (tmp_path / "other" / "train.jsonl").write_text(text.replace('"text": "', '"text": "more ', 1))
+    ok("train", "lexical", "--on", corpus_folder, "--out", tmp_path / "model")
+    command = ("train", "lexical", "--out", tmp_path / "model", "--resume", "--on")
+    assert "already trained" in ok(*command, corpus_folder)
+    refused("trained on other documents", *command, tmp_path / "other")
 
 
 def test_options_a_method_has_no_use_for_are_noted(corpus_folder, tmp_path):

@@ -7,12 +7,14 @@ import pytest
 from scipy.sparse import csr_array
 
 from labelwise import Splits, evaluate
-from labelwise.corpus import Corpus
+from labelwise.calibration import calibrate
+from labelwise.corpus import Corpus, fingerprint
 from labelwise.datasets.worlds import make_world
 from labelwise.labels import Label
 from labelwise.methods import reranking
 from labelwise.methods.base import load
 from labelwise.methods.reranking import Ranker
+from labelwise.progress import silent
 from labelwise.registry import make_method
 from labelwise.scores import Scores
 
@@ -63,6 +65,29 @@ def test_it_is_saved_and_read_and_scores_new_labels(model, world, tmp_path):
     for corpus in (world.test, more):
         np.testing.assert_array_equal(again.predict(corpus).dense(), model.predict(corpus).dense())
     assert (model.predict(more).dense()[:, labels.column("new")] > 0).any()
+
+
+def test_documents_that_taught_the_trees_are_scored_by_those_that_the_other_half_teaches(model, world, tmp_path):
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.taught_by(world.dev)
+    assert not again.taught_by(world.test)
+    batches = list(again.cross_taught(world.dev, silent))
+    assert [document.id for batch, _ in batches for document in batch] == [document.id for document in world.dev]
+    crossed, own = Scores.stack(scores for _, scores in batches).dense(), model.predict(world.dev).dense()
+    zero = model._fitted.groups == 2
+    np.testing.assert_array_equal(crossed[:, zero], own[:, zero])
+    assert not np.array_equal(crossed, own)
+    half = len(world.dev) // 2
+    changed = Corpus(list(world.dev[:half]) + [replace(one, labels=()) for one in world.dev[half:]], world.labels, world.info)
+    other = load(tmp_path / "model")
+    other._fitted = other._fitted._replace(teachers=fingerprint(changed))  # as if they had been its teachers
+    others = Scores.stack(scores for _, scores in other.cross_taught(changed, silent)).dense()
+    np.testing.assert_array_equal(others[half:], crossed[half:])  # their own labels have no say
+    # What has been learned by heart looks better than it is.
+    flattered, fair = (evaluate(Scores(own, world.labels), world, split="dev").groups["all"]["ndcg@5"] for own in (own, crossed))
+    assert fair < flattered
+    assert calibrate(again, world).quality["score"] == pytest.approx(fair, abs=1e-6)
 
 
 def test_zero_labels_and_labels_far_down_keep_their_order(model, plain, world):

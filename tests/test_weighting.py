@@ -16,6 +16,7 @@ from labelwise.methods.weighting import LAST, LEAST, SAME, SCALES, Line, Mix, Sc
 from labelwise.pools import Pool
 from labelwise.progress import silent
 from labelwise.scores import Scores
+from labelwise.thresholds import ENOUGH
 
 
 @st.composite
@@ -76,6 +77,22 @@ def test_a_regression_listens_to_who_knows_and_not_to_who_guesses():
     found = mix.lines[0](pool.scores)
     assert found.mean() == pytest.approx(hits.mean(), rel=0.02)  # probabilities
     assert found[hits].mean() > 5 * found[~hits].mean()
+
+
+@pytest.mark.parametrize("right", [0, 1, ENOUGH - 1, ENOUGH])
+def test_a_regression_needs_some_right_labels_that_a_member_scores(right):
+    """One document would teach more than it knows, and labels that nobody scores teach nothing."""
+    hits = np.arange(40).reshape(4, 10) % 10 == 0
+    scores = np.random.default_rng(1).random((2, *hits.shape)).astype(np.float32)
+    columns = np.broadcast_to(np.arange(10), hits.shape)
+    hits, scores, columns = (np.concatenate([own] * 10, axis=-2) for own in (hits, scores, columns))  # 40 are right
+    scores[:, np.cumsum(hits).reshape(hits.shape) * hits > right] = 0
+    pool = Pool(scores, hits, hits.sum(1), columns)
+    empty = Pool(np.zeros((2, 40, 1), np.float32), np.zeros((40, 1), bool), np.zeros(40, int), np.full((40, 1), -1))
+    able = np.array([[True, True], [True, True], [False, False]])
+    mix = search([pool, empty, empty], np.array([0]), able, {}, 5, silent, regress=True)
+    assert (mix.lines[0] is not None) == (right >= ENOUGH)
+    assert mix.weights[0].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("taught", [True, False])

@@ -31,6 +31,8 @@ def calibrate(
     from labelwise.storage import check_file
     from labelwise.tables import Cell, Row, Table, Zone, percent
 
+    if split == "train":
+        raise LabelwiseError("--split train: the model knows these documents by heart; take dev, or test")
     check_file(model / calibration.FILE, force=force)
     found = calibration.calibrate(load(model), read(on, unknown_labels), split=split, few=few, progress=bar)
     found.save(model, force=force)

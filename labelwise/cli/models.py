@@ -73,6 +73,7 @@ def train(
     from labelwise.methods.base import Decides, Resumable
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe, make_recipe_method
+    from labelwise.running import corpus_checksum
     from labelwise.storage import check_place, unfinished_beside
 
     recipe = find_recipe(method)
@@ -89,7 +90,8 @@ def train(
     splits = read(on, unknown_labels)
     if recipe.corpus and recipe.corpus != splits.info.name:
         print(f"note: the recipe is for {recipe.corpus}, not for {splits.info.name}", file=sys.stderr)
-    if resume and _finished(out, model, splits.labels):
+    model.trained_on = checksum = corpus_checksum(splits)  # type: ignore[attr-defined]
+    if resume and _finished(out, model, splits.labels, checksum):
         print(f"{out}: already trained with these settings")
         return
     started = time.perf_counter()
@@ -282,8 +284,8 @@ def explain(
         print(f"  {span.weight:+8.3f}  {word if len(word) <= SHOWN else word[:SHOWN] + '…'}  (character {span.start})")
 
 
-def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
-    """Whether this training has been done before; a model of other settings or labels in its place is an error."""
+def _finished(out: Path, model: Method, labels: LabelSet, checksum: str) -> bool:
+    """Whether this training has been done before; a model of other settings, labels or documents in its place is an error."""
     from labelwise.jsonl import read_labels
     from labelwise.methods.base import read_header
     from labelwise.settings import make
@@ -297,6 +299,8 @@ def _finished(out: Path, model: Method, labels: LabelSet) -> bool:
     require_same(out, {"method": header["method"], **was}, {"method": model.name, **_plain(wanted)})
     if read_labels(out / "labels.jsonl") != labels:
         raise LabelwiseError(f"{out}: trained on another label set; use --force to replace it")
+    if header.get("trained_on", checksum) != checksum:
+        raise LabelwiseError(f"{out}: trained on other documents; use --force to replace it")
     return True
 
 

@@ -87,6 +87,17 @@ class Remembers(Protocol):
         """That while."""
 
 
+@runtime_checkable
+class Taught(Protocol):
+    """A method whose scores may have been fitted to development documents, which then flatter it."""
+
+    def taught_by(self, dev: Corpus) -> bool:
+        """Whether these documents did that."""
+
+    def cross_taught(self, dev: Corpus, progress: Progress) -> Iterator[tuple[Corpus, Scores]]:
+        """Batches of documents, with the scores that they would have if they had taught it nothing."""
+
+
 class Decides:
     """A method that decides for itself how to go about a corpus."""
 
@@ -142,6 +153,8 @@ def model_folder(folder: Path, method: Method, labels: LabelSet, *, force: bool 
     """A folder to write a model's own files into; settings, labels and checksums are written for it."""
     with new_folder(Path(folder), "model", force=force) as draft:
         header = {"format": FORMAT, "method": method.name, "version": __version__, "settings": asdict(method.settings)}
+        if trained_on := getattr(method, "trained_on", ""):  # the checksum of a corpus, where somebody has set it
+            header["trained_on"] = trained_on
         (draft / "model.toml").write_text(to_toml(header), encoding="utf-8")
         write_labels(labels, draft / "labels.jsonl")
         yield draft

@@ -122,22 +122,13 @@ def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Cho
 
 
 def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str, Any] | str:
-    """Settings for labels that are read and learned, or why there are none."""
+    """Settings for labels that are read and learned, or why there are none; one that was asked for must be there."""
     try:
-        from labelwise.network.devices import choose_device
-        from labelwise.network.transformer import read_transformer, segment_length
-    except ModuleNotFoundError as error:
-        return f"{error.name} is not installed (pip install 'labelwise[neural]')"
-    slow = choose_device(given.device).type == "cpu"
-    if slow and not Path(given.checkpoint).is_dir():
+        transformer, longest, slow = _transformer(given)
+    except (BadModel, BadSettings, MissingExtra) as error:
         if given.checkpoint != BestSettings.checkpoint:
-            raise BadSettings(f"best: checkpoint: {given.checkpoint}: no such folder; without a GPU a transformer comes from one")
-        return "there is no GPU, and no folder of one was given that could be used without training it (--set checkpoint=FOLDER)"
-    try:
-        transformer: Any = read_transformer(given.checkpoint)
-    except (BadModel, MissingExtra) as error:
+            raise
         return str(error)
-    longest = min(segment_length(transformer, transformer.config.pad_token_id or 0, 0), KEPT if slow else TRAINED)
     encoder = {"checkpoint": given.checkpoint, "kept": slow, "segment": longest}
     training, labels = _trained(len(train)), {}  # labels as the method has them
     if slow:
@@ -151,6 +142,23 @@ def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str,
         training |= {"documents": documents} if documents < len(train) else {}
         labels = LABELS_ON_CPU
     return {"device": given.device, "budget": SHARE * given.budget, "encoder": encoder, "training": training, "labels": labels}
+
+
+def _transformer(given: BestSettings) -> tuple[Any, int, bool]:
+    """It, how much of a document it reads, and whether it is too slow to be trained."""
+    try:
+        from labelwise.network.devices import choose_device
+        from labelwise.network.transformer import read_transformer, segment_length
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is not installed (pip install 'labelwise[neural]')") from None
+    slow = choose_device(given.device).type == "cpu"
+    if slow and not Path(given.checkpoint).is_dir():
+        raise BadSettings(
+            f"there is no GPU, and {given.checkpoint} is no folder of one that could be used without training it "
+            "(--set checkpoint=FOLDER)"
+        )
+    transformer: Any = read_transformer(given.checkpoint)
+    return transformer, min(segment_length(transformer, transformer.config.pad_token_id or 0, 0), KEPT if slow else TRAINED), slow
 
 
 def _subwords(documents: Iterable[Document], longest: int) -> float:

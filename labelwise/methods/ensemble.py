@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 
-from labelwise.corpus import PARTS, Corpus, Document, group_numbers
+from labelwise.corpus import PARTS, Corpus, Document, fingerprint, group_numbers
 from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
 from labelwise.jsonl import read_labels
 from labelwise.labels import Label, LabelSet
@@ -100,6 +100,7 @@ class Fitted(NamedTuple):
     members: list[Member]
     mix: Mix
     ranker: Ranker | None = None
+    teachers: str = ""  # the fingerprint of the documents that taught the ranker
 
 
 class Ensemble(ZeroShot):
@@ -123,7 +124,8 @@ class Ensemble(ZeroShot):
                 _name_unknown(member.folder, train.labels)
         self._train(members, train, dev, show)
         groups = group_numbers(train)
-        self._fitted = Fitted(train.labels, groups, members, *self._weigh(members, groups, train, dev, show))
+        teachers = "" if dev is None else fingerprint(dev)
+        self._fitted = Fitted(train.labels, groups, members, *self._weigh(members, groups, train, dev, show), teachers)
         if self.why and self._fitted.ranker:
             self.why += "; boosted trees rank the likeliest labels again"
         return self
@@ -139,10 +141,35 @@ class Ensemble(ZeroShot):
 
     def _blended(self, several: Sequence[Scores], labels: LabelSet) -> Scores:
         """The scores of the whole from those of its members."""
-        model, places = self._ready(), self._places(labels)
-        groups = np.where(places >= 0, model.groups[places], ZERO)  # labels that are new since fitting are zero labels
+        model, places, groups = self._ready(), self._places(labels), self._groups(labels)
         scores = model.mix.of(model.mix.heard).apply(several, groups)
         return scores if model.ranker is None else model.ranker.apply(scores, several, groups, places)
+
+    def taught_by(self, dev: Corpus) -> bool:
+        """Whether trees that rank again were grown on these documents."""
+        model = self._ready()
+        return model.ranker is not None and model.teachers == fingerprint(dev)
+
+    def cross_taught(self, dev: Corpus, progress: Progress) -> Iterator[tuple[Corpus, Scores]]:
+        """Each half of the documents that taught it to rank is scored as the other half teaches it.
+
+        Weights and lines have a dozen numbers, which thousands of candidates do not flatter; the trees have thousands. Of zero
+        labels these know only how far to move them all, of which each half has its own mind: there, what all teach stands.
+        """
+        model, models = self._ready(), [member.model for member in self._ready().members]
+        assert model.ranker is not None
+        checked, middle = dev.with_labels(model.labels), len(dev) // 2
+        with _remembering(models, checked, progress):
+            pools = make_pools(models, model.groups, checked, dev.info.k, progress)
+            halves = slice(middle), slice(middle, len(dev))
+            for half, other in (halves, halves[::-1]):
+                lesson = model.ranker.lesson([pool.rows(other) for pool in pools], model.mix)
+                judge, batches = type(self)(self.settings), dev[half].to_score()
+                judge._fitted = model._replace(ranker=model.ranker.taught(lesson, progress, self._threads))
+                for batch in progress(batches, "calibrate", len(batches)):
+                    several, zero = self._several(batch), self._groups(batch.labels) == ZERO
+                    judged, own = (one._blended(several, batch.labels).dense() for one in (judge, self))
+                    yield batch, Scores(np.where(zero, own, judged), batch.labels)
 
     def explain(self, document: Document, label: Label) -> Explanation:
         """What those members say that can explain: words by their share in what a member says, times the member's weight."""
@@ -206,6 +233,7 @@ class Ensemble(ZeroShot):
             lines = {group: line.told() for group, line in zip(PARTS, model.mix.lines, strict=True) if line is not None}
             told |= {"lines": lines} if lines else {}
             told |= {"why": self.why} if self.why else {}
+            told |= {"teachers": model.teachers} if model.teachers else {}
             (draft / "ensemble.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             np.savez(draft / "ensemble.npz", groups=model.groups)
             if model.ranker:
@@ -226,7 +254,7 @@ class Ensemble(ZeroShot):
             from labelwise.methods.reranking import Ranker
 
             ranker = Ranker.of_arrays(saved.arrays("ranker"))
-        model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix, ranker)
+        model._fitted = Fitted(saved.labels, saved.arrays("ensemble")["groups"], members, mix, ranker, stored.get("teachers", ""))
         return model
 
     def _ready(self) -> Fitted:
@@ -238,6 +266,11 @@ class Ensemble(ZeroShot):
         """(labels,), the column of each label when this was fitted; -1 for labels that are new."""
         known = self._ready().labels
         return np.arange(len(known)) if labels is known else known.columns(labels.ids)
+
+    def _groups(self, labels: LabelSet) -> np.ndarray:
+        """(labels,), the number of each label's group; labels that are new since fitting are zero labels."""
+        places = self._places(labels)
+        return np.where(places >= 0, self._ready().groups[places], ZERO)
 
     @property
     def _threads(self) -> int:
@@ -300,10 +333,7 @@ class Ensemble(ZeroShot):
         given = {number: shares(np.array(own) * able[number]) for number, own in enumerate(wanted) if own}
         if self.settings.weights != "equal" and dev is not None:
             checked, k, regress = dev.with_labels(train.labels), train.info.k, self.settings.weights == "regression"
-            with ExitStack() as while_asked:
-                for model in models:
-                    if isinstance(model, Remembers):
-                        while_asked.enter_context(model.remembering(checked, progress))
+            with _remembering(models, checked, progress):
                 pools, as_new = make_pools(models, groups, checked, k, progress), None
                 alone = able[ZERO].sum() == 1 and pools[ZERO].gold.any()  # has no weight to find, and learns its line from those
                 if regress and able[ZERO].any() and not alone and ZERO not in given:
@@ -320,6 +350,16 @@ class Ensemble(ZeroShot):
             return Mix(weights, [SAME, SAME, SAME]), None
         warn("no labels of development documents to find weights on: members weigh the same, and zero labels come last")
         return Mix(weights, [SAME, SAME, LAST]), None
+
+
+@contextmanager
+def _remembering(models: Iterable[Method], corpus: Corpus, progress: Progress) -> Iterator[None]:
+    """A while in which documents are asked for several times."""
+    with ExitStack() as while_asked:
+        for model in models:
+            if isinstance(model, Remembers):
+                while_asked.enter_context(model.remembering(corpus, progress))
+        yield
 
 
 def _check(settings: EnsembleSettings) -> None:

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -361,8 +361,8 @@ def _examples(corpus: Corpus, reader: Reader, device: torch.device, progress: Pr
 
 
 def _digest(labels: LabelSet, *told: Any) -> str:
-    """A short name for these labels, with their names and parents, and what else is told."""
-    plain = [[(label.id, label.name, label.parents) for label in labels], *told]
+    """A short name for these labels, with all that is said of them, and what else is told."""
+    plain = [[astuple(label) for label in labels], *told]
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
 
 

@@ -32,6 +32,7 @@ FAINTEST, SUREST = 1e-37, 1 - 1e-7  # scores in the place of smaller and larger 
 TAUGHT = 500_000  # candidates that trees learn from, at most: those of the last documents
 BATCH = 2048  # documents ranked at once
 LABELS = 4096  # whose company is counted at once
+NONE = Boosted(np.zeros((0, 1), np.int32), np.zeros((0, 1), np.float32), np.zeros((0, 1), np.float32))  # no trees
 
 
 class Candidates(NamedTuple):
@@ -42,6 +43,16 @@ class Candidates(NamedTuple):
     groups: np.ndarray  # (candidates,)
     blend: np.ndarray  # (candidates,)
     members: np.ndarray  # (members, candidates), what each says
+
+
+class Lesson(NamedTuple):
+    """Candidates of documents whose gold labels are known."""
+
+    found: Candidates
+    hits: np.ndarray  # (candidates,), which are gold
+    features: np.ndarray  # (candidates, features)
+    start: np.ndarray  # (candidates,), log-odds by the blend
+    gold: np.ndarray  # (documents,), gold labels of each
 
 
 class Ranker(NamedTuple):
@@ -65,6 +76,20 @@ class Ranker(NamedTuple):
         labels, trees = len(arrays["counts"]), Boosted(*(arrays[name] for name in Boosted._fields))
         company = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(labels, labels))
         return cls(trees, arrays["counts"], arrays["recent"], company, arrays["depths"])
+
+    def lesson(self, pools: Sequence[Pool], mix: Mix) -> Lesson:
+        """What there is to learn from these documents, the last of them if they are too many."""
+        pools = [pool.rows(slice(-max(1, TAUGHT // int(self.depths.sum() or 1)), None)) for pool in pools]
+        found, hits = _pooled(pools, mix, self.depths)
+        gold = np.sum([pool.gold for pool in pools], axis=0)
+        return Lesson(found, hits, self.features(found, len(gold), np.arange(len(self.counts))), _log_odds(found.blend), gold)
+
+    def taught(self, lesson: Lesson, progress: Progress, threads: int = 1) -> Ranker:
+        """The same with trees of these documents, none where nothing or all is right."""
+        if not lesson.hits.any() or lesson.hits.all():
+            return self._replace(trees=NONE)
+        trees = boost(lesson.features, lesson.hits, lesson.start, TREES, progress, "rank again", threads)
+        return self._replace(trees=trees)
 
     def apply(self, blend: Scores, several: Sequence[Scores], groups: np.ndarray, places: np.ndarray) -> Scores:
         """New scores for the first labels of each group; the others stay behind them, in their order.
@@ -126,11 +151,8 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, t
     """A ranker, or none where it does not help on development documents that it has not seen."""
     k = train.info.k
     ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
-    pools = [pool.rows(slice(-max(1, TAUGHT // int(ranker.depths.sum() or 1)), None)) for pool in pools]
-    found, hits = _pooled(pools, mix, ranker.depths)
-    documents, gold = len(pools[0].gold), np.sum([pool.gold for pool in pools], axis=0)
-    features, start = ranker.features(found, documents, np.arange(len(train.labels))), _log_odds(found.blend)
-    middle, judged = int(np.searchsorted(found.rows, documents // 2)), start.copy()
+    found, hits, features, start, gold = lesson = ranker.lesson(pools, mix)
+    middle, judged = int(np.searchsorted(found.rows, len(gold) // 2)), start.copy()
     halves = slice(0, middle), slice(middle, len(hits))
     for half, other in (halves, halves[::-1]):
         if not hits[half].any() or hits[half].all():
@@ -138,7 +160,7 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, t
         trees = boost(features[half], hits[half], start[half], TREES, progress, "see whether ranking again helps", threads)
         judged[other] += trees(features[other])
     old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
-    return ranker._replace(trees=boost(features, hits, start, TREES, progress, "rank again", threads)) if new > old else None
+    return ranker.taught(lesson, progress, threads) if new > old else None
 
 
 def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths: np.ndarray) -> Candidates:
@@ -155,7 +177,7 @@ def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths:
     return Candidates(rows, chosen, groups[chosen], scores, np.stack([at(own.values, rows, chosen) for own in several]))
 
 
-def _pooled(pools: list[Pool], mix: Mix, depths: np.ndarray) -> tuple[Candidates, np.ndarray]:
+def _pooled(pools: Sequence[Pool], mix: Mix, depths: np.ndarray) -> tuple[Candidates, np.ndarray]:
     """The same of the development documents, from their pools, and which of them are gold."""
     heard, parts = mix.heard[:, None], []
     for number, pool in enumerate(pools):
@@ -185,9 +207,8 @@ def _untaught(train: Corpus, depths: np.ndarray) -> Ranker:
     counts, late = count_labels(train), np.asarray(gold[int((1 - RECENT) * len(train)) :].sum(axis=0)).ravel()
     by_label = csr_array(gold.T)
     company = vstack([_company(by_label, gold, start) for start in range(0, len(counts), LABELS)], format="csr")
-    none = Boosted(*(np.zeros((0, 1)) for _ in Boosted._fields))
     recent = np.round(10 * late / np.maximum(counts, 1))
-    return Ranker(none, np.round(np.log2(1 + counts)), recent, company, depths)
+    return Ranker(NONE, np.round(np.log2(1 + counts)), recent, company, depths)
 
 
 def _company(by_label: csr_array, gold: csr_array, start: int) -> csr_array:

@@ -24,6 +24,7 @@ from labelwise.methods.base import Method
 from labelwise.pools import Pool, first, joined, quality
 from labelwise.progress import Progress
 from labelwise.scores import Scores, at
+from labelwise.thresholds import ENOUGH
 
 FEW, ZERO = 1, 2  # their numbers among the groups
 POINTS = 300  # weights tried for a group, at most
@@ -210,7 +211,8 @@ def search(
             pool = pools[number]._replace(scores=pools[number].scores[own])
             if number == ZERO and as_new is not None:
                 pool = as_new
-            if regress and pool.hits.any() and not pool.hits[(pool.scores > 0).any(axis=0)].all():
+            said = pool.hits[(pool.scores > 0).any(axis=0)]
+            if regress and said.sum() >= ENOUGH and not said.all():
                 line, weights[number, own] = fit_line(pool)
                 spread = np.zeros((2, len(own)))
                 spread[:, own] = line.odds, line.scores
