@@ -14,7 +14,7 @@ from labelwise.corpus import GROUPS, Splits
 from labelwise.registry import make_method
 from labelwise.scores import at
 
-TARGETS = {"precision=0.9": "precision", "recall=0.8": "recall", "f1": "f1"}
+TARGETS = {"precision=0.9": "precision", "recall=0.7": "recall", "f1": "f1"}
 
 
 def measure(name: str, splits: Splits) -> None:
