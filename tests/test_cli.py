@@ -308,6 +308,16 @@ def test_a_split_that_is_not_there_is_named(corpus_folder, model):
     refused("there is no split 'tst'", "evaluate", model, "--on", corpus_folder, "--split", "tst")
 
 
+def test_a_model_that_knows_no_label_of_a_corpus_is_noted(corpus_folder, model, tmp_path):
+    assert "note" not in run("evaluate", model, "--on", corpus_folder).stderr
+    shutil.copytree(corpus_folder, tmp_path / "other")
+    for id in [json.loads(line)["id"] for line in (corpus_folder / "labels.jsonl").read_text().splitlines()]:
+        for path in (tmp_path / "other").glob("*.jsonl"):
+            path.write_text(path.read_text().replace(f'"{id}"', f'"other {id}"'))
+    done = run("evaluate", model, "--on", tmp_path / "other")
+    assert "trained on other labels; it knows none of those of" in done.stderr
+
+
 def test_a_damaged_model_is_refused(corpus_folder, model):
     (model / "lexical.npz").write_bytes(b"not a model")
     refused("lexical.npz: changed since it was written", "evaluate", model, "--on", corpus_folder)

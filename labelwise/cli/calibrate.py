@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labelwise.cli.options import CorpusFolder, Few, Force, ModelFolder, UnknownLabelRule, UnknownLabelsOption, read
+from labelwise.cli.options import (
+    CorpusFolder,
+    Few,
+    Force,
+    ModelFolder,
+    UnknownLabelRule,
+    UnknownLabelsOption,
+    note_strangers,
+    read,
+)
 from labelwise.errors import LabelwiseError
 
 if TYPE_CHECKING:
@@ -34,7 +43,9 @@ def calibrate(
     if split == "train":
         raise LabelwiseError("--split train: the model knows these documents by heart; take dev, or test")
     check_file(model / calibration.FILE, force=force)
-    found = calibration.calibrate(load(model), read(on, unknown_labels), split=split, few=few, progress=bar)
+    fitted, splits = load(model), read(on, unknown_labels)
+    note_strangers(model, splits)
+    found = calibration.calibrate(fitted, splits, split=split, few=few, progress=bar)
     found.save(model, force=force)
     points = {name: found.threshold("f1", name) for name, curve in found.curves.items() if curve}
     rows = tuple(

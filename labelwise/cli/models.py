@@ -29,6 +29,7 @@ from labelwise.cli.options import (
     UnknownLabelsOption,
     adapt,
     minutes,
+    note_strangers,
     read,
     require_same,
 )
@@ -160,6 +161,8 @@ def evaluate(
         load(model) if model else read_predictions(predictions or "", splits.split(split), unknown_labels=unknown_labels.value)
     )
     calibrated = found_in(model, raw) if model else None
+    if model:
+        note_strangers(model, splits)
     report = evaluation.evaluate(
         source,
         splits,
@@ -199,8 +202,8 @@ def predict(
         int | None,
         typer.Option(
             min=1,
-            help="Also so many of the labels in --labels that the model does not know, under `new` and whatever their score: few "
-            "come before labels that have been used often.",
+            help="Also so many of the labels in --labels that the model does not know, under `new` and however low their score: "
+            "few come before labels that have been used often.",
         ),
     ] = None,
     force: Force = False,

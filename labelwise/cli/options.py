@@ -13,6 +13,7 @@ import typer
 from labelwise.errors import LabelwiseError
 
 if TYPE_CHECKING:
+    from labelwise.corpus import Splits
     from labelwise.recipe import Recipe
 
 
@@ -47,6 +48,14 @@ def read(folder: Path, unknown_labels: UnknownLabelRule = UnknownLabelRule.error
     from labelwise.progress import bar
 
     return read_corpus(folder, unknown_labels=unknown_labels.value, progress=bar)
+
+
+def note_strangers(model: Path, splits: Splits) -> None:
+    """Say on standard error that a model knows no label of a corpus: scores of 0 may mean no more than that."""
+    from labelwise.jsonl import read_labels
+
+    if (read_labels(model / "labels.jsonl").columns(splits.labels.ids) < 0).all():
+        print(f"note: {model} was trained on other labels; it knows none of those of {splits.info.name!r}", file=sys.stderr)
 
 
 def require_same(out: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
