@@ -43,7 +43,8 @@ def pages() -> dict[str, str]:
     }
     quality, stats = _of("quality"), _of("stats")
     web = {"results.html": results_page(by_row(quality), stats)}
-    written = gap_page() | best_page(quality) | transformers_page(quality, _of("transformer-training")) | calibration_page()
+    transformers = transformers_page(quality, _of("transformer-training"), _of("transformer-prediction"))
+    written = gap_page() | best_page(quality) | transformers | calibration_page()
     return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | written | web
 
 
@@ -79,14 +80,16 @@ def _on_a_gpu(lines: Sequence[Mapping[str, Any]]) -> str:
     return table(("corpus, method", *GROUPS, "seeds"), rows)
 
 
-def transformers_page(lines: Sequence[Mapping[str, Any]], speeds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def transformers_page(
+    lines: Sequence[Mapping[str, Any]], training: Sequence[Mapping[str, Any]], prediction: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
     """The page about transformers with its scores and speeds made anew."""
     found, rows = _by_name(lines), []
     for method, told in TRANSFORMERS.items():
         own = (found.get((corpus, method)) for corpus in MAIN_CORPORA)
         rows.append((told, *(_pair(line, "all") if line else "not run" for line in own)))
     page = (DOCS / "transformers.md").read_text(encoding="utf-8")
-    page = _between(page, "speed", _speed(speeds))
+    page = _between(_between(page, "speed", _speed(training)), "prediction", _prediction(prediction))
     return {"transformers.md": _between(page, "scores", table(("row", *MAIN_CORPORA), rows))}
 
 
@@ -100,6 +103,21 @@ def _speed(lines: Sequence[Mapping[str, Any]]) -> str:
             told = lengths if lengths.startswith("all") else f"as {lengths}'s, {line['tokens']} on average"
             rows.append((told, recorded["plain_documents_per_second"], *speeds, f"{recorded['ratio']:.2f}"))
     return table(("lengths", "plain", "launched", "recorded", "recorded / plain"), rows)
+
+
+def _prediction(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Prediction on a processor beside the library's pipeline."""
+    newest = {line["corpus"]: line for line in lines}
+    rows = [
+        (
+            f"{corpus}, {line['tokens']} sub-words",
+            line["pipeline_documents_per_second"],
+            line["documents_per_second"],
+            line["ratio"],
+        )
+        for corpus, line in newest.items()
+    ]
+    return table(("texts", "pipeline", "ours", "ours / pipeline"), rows)
 
 
 def calibration_page() -> dict[str, str]:
@@ -319,8 +337,10 @@ TRANSFORMERS = {
     "bigru-lwan": "`bigru-lwan`, for comparison",
     **{
         f"{kind}-lwan": f"`{kind}-lwan`"
-        for kind in ("minilm", "gte-small", "scratch", "c-minilm", "dc-minilm", "dc-gte-small", "gc-minilm", "dnc-minilm")
+        for kind in ("minilm", "gte-small", "scratch", "c-minilm", "dc-minilm", "gc-minilm", "dnc-minilm")
     },
+    "gte-small": "`gte-small`, first state",
+    **{f"{kind}-gte-small-lwan": f"`{kind}-gte-small-lwan`" for kind in ("c", "dc", "gc", "dnc")},
     "hier-minilm": "`hier-minilm`",
 }
 KNOWING = ("c-", "dc-", "dn-", "dnc-", "gc-", "gnc-")

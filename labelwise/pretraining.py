@@ -98,7 +98,7 @@ def pretrain(
     if start is None and settings.width % settings.heads:
         raise BadSettings(f"width={settings.width} is not a multiple of heads={settings.heads}; change one of them")
     if not any(text.strip() for text in train):
-        raise BadCorpus("no training texts, so there is nothing to learn from")
+        raise BadCorpus("no training text has a word, so there is nothing to learn from; give a corpus with some")
     reference, device = None if compare is None else Subwords.read(str(compare)), choose_device(settings.device)
     torch.manual_seed(settings.seed)
     model = _new(train, settings, progress) if start is None else read_model(start)

@@ -82,6 +82,13 @@ def unfinished_beside(path: Path) -> Path:
     return path.absolute().parent / f".{path.name}.training"
 
 
+def check_unfinished(path: Path, *, force: bool) -> None:
+    """Refuse to begin again where an earlier training left work that could be gone on with, unless `force` is given."""
+    place = unfinished_beside(path)
+    if not force and place.is_dir() and any(place.iterdir()):
+        raise OutputExists(f"{path}: its training was begun and not finished; --resume goes on with it, --force begins again")
+
+
 @contextmanager
 def alone(folder: Path, otherwise: str, patience: float = 0.0) -> Iterator[None]:
     """Hold a folder, unless another process does for longer than the seconds of patience; a hold ends with its process."""

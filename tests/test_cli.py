@@ -227,6 +227,16 @@ def test_resuming_a_finished_training_does_nothing_and_other_settings_are_refuse
     )
 
 
+def test_a_training_that_was_begun_is_not_thrown_away_unasked(corpus_folder, tmp_path):
+    (tmp_path / ".model.training").mkdir()
+    (tmp_path / ".model.training" / "checkpoint").touch()
+    for command in (("train", "lexical", "--on", corpus_folder), ("pretrain", corpus_folder)):
+        refused("begun and not finished; --resume goes on with it, --force begins again", *command, "--out", tmp_path / "model")
+    assert (tmp_path / ".model.training" / "checkpoint").exists()
+    ok("train", "lexical", "--on", corpus_folder, "--out", tmp_path / "model", "--force")
+    assert not (tmp_path / ".model.training").exists()
+
+
 def test_resuming_a_finished_training_on_other_documents_is_refused(corpus_folder, tmp_path):
     shutil.copytree(corpus_folder, tmp_path / "other")
     text = (tmp_path / "other" / "train.jsonl").read_text()

@@ -337,7 +337,7 @@ def test_too_little_memory_says_what_to_lower(texts, tmp_path, monkeypatch):
 def test_what_cannot_be_trained_is_refused(texts, tmp_path):
     with pytest.raises(BadSettings, match="width=32 is not a multiple of heads=5"):
         pretrain(*texts, tmp_path / "out", replace(SMALL, heads=5))
-    with pytest.raises(BadCorpus, match="no training texts"):
+    with pytest.raises(BadCorpus, match="no training text has a word"):
         pretrain([], [], tmp_path / "out", SMALL)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
@@ -345,13 +345,13 @@ def test_what_cannot_be_trained_is_refused(texts, tmp_path):
         pretrain(*texts, tmp_path / "out", SMALL)
 
 
-def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
+def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path, monkeypatch):
     def refused(message):
         with pytest.raises(BadModel, match=message):
             pretrain(*texts, tmp_path / "out", SMALL, start=start)
 
     start = tmp_path / "start"
-    refused("start: no such folder$")
+    refused("start: no such folder; give one with config.json and model.safetensors$")
     start.mkdir()
     refused("start: no config.json in it; --from takes a transformers folder on this machine")
     bert(start)
@@ -362,7 +362,7 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
         (tmp_path / name).rename(start / name)
     kept = (start / "model.safetensors").read_bytes()
     (start / "model.safetensors").write_bytes(kept[:1000])
-    refused("cannot be read .*; copy or download it again")
+    refused(r"start: cannot be read \(SafetensorError: .* must hold config\.json and model\.safetensors")
     (start / "model.safetensors").rename(start / "pytorch_model.bin")
     refused(r"weights in a pickle, .* writes model\.safetensors")
     (start / "model.safetensors").write_bytes(kept)
@@ -377,12 +377,27 @@ def test_a_checkpoint_that_will_not_do_is_refused(texts, tmp_path):
         refused(message)
     (start / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
     refused("a model of type 'gpt2'; --from goes on from bert")
+    (start / "config.json").write_text(json.dumps(config | {"hidden_act": "no-such-thing"}))
+    refused("start: cannot be read .*no-such-thing")
+    code = {"model_type": "own", "auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "own.Own")}
+    (start / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *asked: "y")  # should the library ask whether to run it
+    (start / "config.json").write_text(json.dumps(config | code))
+    refused("start: ")
+    assert not (tmp_path / "ran").exists()
     (start / "config.json").write_text(json.dumps(config))
     broken = load_file(start / "model.safetensors")
     broken["pooler.dense.bias"][3] = torch.nan
     save_file(broken, start / "model.safetensors", {"format": "pt"})
     refused(r"start: 1 with weights that are not finite \(pooler\.dense\.bias\); copy or download it again")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_text_of_a_million_characters_without_a_blank_is_learned_from_in_no_time():
+    started = time.perf_counter()
+    cutter = learn_vocabulary(["a" * 10**6, "日本" * 10**5, "one two"], 400)
+    assert time.perf_counter() - started < 30
+    assert len(cutter.encode("aaaa", add_special_tokens=False).ids) < 4
 
 
 def test_nothing_is_asked_of_the_network(texts, tmp_path, monkeypatch):

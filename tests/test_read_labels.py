@@ -199,9 +199,10 @@ def test_a_corpus_is_read_once_where_states_are_kept(folder, splits, tmp_path, m
     assert not reads
 
 
-def test_only_transformers_can_be_kept(splits):
-    with pytest.raises(BadSettings, match=r"encoder.kept=true is for transformers"):
-        make_method("bigru-lwan", override({}, ["encoder.kept=true"])).fit(splits.train)
+@pytest.mark.parametrize("setting", ["encoder.kept=true", "encoder.checkpoint=bert"])
+def test_what_is_for_transformers_is_refused_elsewhere(splits, setting):
+    with pytest.raises(BadSettings, match=f"{setting} is for transformers, not for encoder.kind=recurrent"):
+        make_method("bigru-lwan", override({}, [setting])).fit(splits.train)
 
 
 def trainer(folder, splits, monkeypatch, *more: str) -> Trainer:

@@ -16,6 +16,7 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from labelwise.errors import BadModel
 from labelwise.features.subwords import Subwords, quiet
@@ -275,6 +276,30 @@ def test_a_tokenizer_without_marks_is_refused(tmp_path):
         Subwords.read(str(tmp_path))
 
 
+def test_a_tokenizer_that_the_library_takes_for_another_kind_is_refused(tmp_path):
+    tiny.roberta_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    Subwords.read(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(BadModel, match=r"tokenizer\.json: holds a BPE vocabulary, but .* put tokenizer_config\.json back"):
+        Subwords.read(str(tmp_path))
+
+
+def test_marks_that_a_text_spells_are_unknown_pieces_where_the_vocabulary_holds_them(tmp_path):
+    marks = ["<s>", "<pad>", "</s>", "<unk>"]
+    known = [*((mark, 0.0) for mark in marks), ("▁", -2.0), *((letter, -3.0) for letter in "abps</>")]
+    tokenizer = Tokenizer(models.Unigram(known, unk_id=3))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(marks)
+    found = Subwords(tokenizer, ("<s>", "</s>", "<pad>"), None)
+    spelt, plain = found.numbers(["a <s> b</s><pad>", "ab"], None)
+    assert not np.isin(spelt, [0, 1, 2]).any()
+    assert (spelt == 3).sum() == 3
+    assert plain.tolist() == [4, 5, 6]
+    found.save(tmp_path)
+    np.testing.assert_array_equal(Subwords.load(tmp_path).numbers(["a <s> b</s><pad>"], None)[0], spelt)
+
+
 def test_code_in_a_folder_is_never_run(tmp_path):
     tiny.bert_tokenizer(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -295,7 +320,7 @@ def test_a_name_that_cannot_be_fetched_says_to_give_a_folder(monkeypatch):
 
 @pytest.mark.parametrize("name", ["./folder", "/no/folder", "~/folder", "no/such/folder", "../folder"])
 def test_what_can_only_be_a_path_is_not_asked_of_the_hub(name):
-    with pytest.raises(BadModel, match=f"^{name}: no such folder($|; ~ is not known here)"):
+    with pytest.raises(BadModel, match=f"^{name}: no such folder; (give one with config.json|~ is not known here)"):
         Subwords.read(name)
 
 

@@ -1,5 +1,6 @@
 """Transformer methods against the transformers library itself, called document by document and segment by segment."""
 
+import json
 from shutil import copytree, rmtree
 
 import numpy as np
@@ -129,8 +130,8 @@ def test_padding_is_never_seen_and_states_are_those_of_the_library(kind):
 
 @any_kind
 def test_an_encoder_reads_as_much_at_once_as_it_can(kind):
-    tokenizer, theirs = library(kind)
-    longest = segment_length(theirs, tokenizer.pad_token_id, 0)
+    _, theirs = library(kind)
+    longest = segment_length(theirs, 0)
     row = [5 + place % 50 for place in range(tiny.LONGEST)]
     assert longest == tiny.LONGEST
     with torch.no_grad():
@@ -138,7 +139,26 @@ def test_an_encoder_reads_as_much_at_once_as_it_can(kind):
     assert torch.allclose(found[0], library_states(theirs, row), atol=2e-5)
     assert torch.allclose(found[1, :9], library_states(theirs, row[:9]), atol=2e-5)
     with pytest.raises(BadSettings, match=r"encoder\.segment=65, but this .* takes 64 tokens at once; 0 means as many"):
-        segment_length(theirs, tokenizer.pad_token_id, tiny.LONGEST + 1)
+        segment_length(theirs, tiny.LONGEST + 1)
+
+
+def test_places_are_counted_from_behind_the_padding_of_their_table_not_of_the_tokenizer():
+    config = transformers.RobertaConfig(vocab_size=50, max_position_embeddings=12, pad_token_id=1, **tiny.SHAPE)
+    assert segment_length(transformers.RobertaModel(config), 0) == 10
+
+
+@pytest.mark.parametrize("kind", ["SqueezeBert", "IBert"])
+def test_families_that_want_a_pooler_or_have_tables_of_their_own_can_be_used(kind, splits, tmp_path):
+    tiny.bert_tokenizer(tmp_path)
+    size = len(json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"])
+    more = {"embedding_size": 16, **{f"{part}_groups": 1 for part in ("q", "k", "v", "post_attention", "intermediate", "output")}}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=size, max_position_embeddings=tiny.LONGEST + 2, pad_token_id=0, **tiny.SHAPE, **(more if "Sq" in kind else {})
+    )
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
+    model = method("bert-base-lwan", "bert", f"encoder.checkpoint={tmp_path}").fit(splits.train, splits.dev)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(splits.test).dense(), model.predict(splits.test).dense())
 
 
 @any_kind

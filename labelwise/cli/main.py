@@ -71,7 +71,11 @@ def main() -> None:
     except LabelwiseError as error:
         _fail(str(error), 2)
     except Interrupted:
-        _fail("interrupted; nothing was left half-written; studies, searches and reproductions go on by the same command", 130)
+        _fail(
+            "interrupted; nothing was left half-written; studies, searches and reproductions go on by the same command, "
+            "train and pretrain with --resume",
+            130,
+        )
     except OSError as error:
         from labelwise.storage import failure
 

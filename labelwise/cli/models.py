@@ -75,7 +75,7 @@ def train(
     from labelwise.progress import bar
     from labelwise.recipe import find_recipe, make_recipe_method
     from labelwise.running import corpus_checksum
-    from labelwise.storage import check_place, unfinished_beside
+    from labelwise.storage import check_place, check_unfinished, unfinished_beside
 
     recipe = find_recipe(method)
     asked = {
@@ -88,6 +88,8 @@ def train(
     model = make_recipe_method(adapt(recipe, settings, asked), {})
     if not resume or not (out / "model.toml").is_file():
         check_place(out, "model", force=force)
+    if not resume:
+        check_unfinished(out, force=force)
     splits = read(on, unknown_labels)
     if recipe.corpus and recipe.corpus != splits.info.name:
         print(f"note: the recipe is for {recipe.corpus}, not for {splits.info.name}", file=sys.stderr)
@@ -331,7 +333,7 @@ def _read_text(file: str) -> str:
 
     text = decode(sys.stdin.buffer.read(), "standard input") if file == "-" else read_text(Path(file))
     if not text.strip():
-        raise BadFile(f"{file}: an empty text")
+        raise BadFile(f"{file}: an empty text; give one with words")
     return text
 
 

@@ -41,7 +41,7 @@ def pretrain(
     """Train a vocabulary and a transformer on the texts of a corpus; labels are not looked at."""
     from labelwise.progress import bar
     from labelwise.settings import make, override
-    from labelwise.storage import check_place, unfinished_beside
+    from labelwise.storage import check_place, check_unfinished, unfinished_beside
 
     try:
         from labelwise.pretraining import PretrainSettings
@@ -54,6 +54,8 @@ def pretrain(
         print(f"{out}: already trained with these settings")
         return
     check_place(out, "encoder", force=force)
+    if not resume:
+        check_unfinished(out, force=force)
     texts, held_out = _texts(corpus, "train"), _texts(corpus, "dev")
     unfinished = unfinished_beside(out)
     if not resume:

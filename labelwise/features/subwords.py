@@ -52,6 +52,10 @@ class Subwords:
         self.first, self.last, self.padding = (known[mark] for mark in marks)
         self.size = max(known.values()) + 1
         self.longest = longest
+        # The pieces of a Unigram vocabulary hold its marks too: where a text spells one, the unknown piece is read.
+        unigram = type(tokenizer.model).__name__ == "Unigram"
+        self._unknown = json.loads(tokenizer.to_str())["model"].get("unk_id") if unigram else None
+        self._special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
         splitter = tokenizer.pre_tokenizer
         # Without this, what follows a blank could change the tokens before it, and long texts must be read to their end.
         self._parts_at_blanks = splitter is not None and splitter.pre_tokenize_str("a b")[0][1] == (0, 1)
@@ -78,6 +82,8 @@ class Subwords:
                     found = AutoTokenizer.from_pretrained(checkpoint, do_lower_case=False, **how)
         except Exception as error:  # the library raises all kinds
             raise BadModel(_unread(checkpoint, folder, error)) from None
+        if found.is_fast and folder:
+            _require_same_kind(Path(checkpoint) / "tokenizer.json", found.backend_tokenizer)
         if not found.is_fast:
             raise BadModel(f"{checkpoint}: its tokenizer is written in Python only; take a checkpoint with a tokenizer.json")
         marks = (found.cls_token or found.bos_token, found.sep_token or found.eos_token, found.pad_token)
@@ -165,7 +171,11 @@ class Subwords:
 
     def _numbers(self, texts: Sequence[str], limit: int | None) -> list[np.ndarray]:
         found = self._encode(texts, limit, self._tokenizer.encode_batch_fast)
-        return [np.array(encoding.ids[:limit], dtype=np.int32) for encoding in found]
+        rows = [np.array(encoding.ids[:limit], dtype=np.int32) for encoding in found]
+        if self._unknown is not None:
+            for row in rows:
+                row[np.isin(row, self._special)] = self._unknown
+        return rows
 
     def _encode(self, texts: Sequence[str], limit: int | None, encode: Callable[..., list[Encoding]]) -> list[Encoding]:
         """Texts as tokens, `limit` or more of each; of long texts only as much is read as that takes."""
@@ -193,7 +203,8 @@ def is_folder(checkpoint: str) -> bool:
     if place.is_file():
         raise BadModel(f"{checkpoint}: a file; give the folder that it is in, {place.parent}")
     if not place.is_dir() and (checkpoint.startswith((".", "/", "~")) or checkpoint.count("/") > 1):
-        raise BadModel(f"{checkpoint}: no such folder" + ("; ~ is not known here, write it out" if checkpoint[0] == "~" else ""))
+        way = "~ is not known here, write it out" if checkpoint[0] == "~" else "give one with config.json and model.safetensors"
+        raise BadModel(f"{checkpoint}: no such folder; {way}")
     return place.is_dir()
 
 
@@ -238,6 +249,20 @@ def quiet() -> Iterator[None]:
         hub.set_verbosity(hub_level)
         if bars:
             talk.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _require_same_kind(path: Path, found: Tokenizer) -> None:
+    """Refuse a tokenizer that was read as one of another kind, which finds few of its words."""
+    from tokenizers import Tokenizer
+
+    if not path.is_file():
+        return
+    wanted, got = (type(one.model).__name__ for one in (Tokenizer.from_file(str(path)), found))
+    if wanted != got:
+        raise BadModel(
+            f"{path}: holds a {wanted} vocabulary, but the library reads a {got} one, as config.json lets it expect; put "
+            "tokenizer_config.json back beside it, with the right tokenizer_class"
+        )
 
 
 def _lowers_in_vain(tokenizer: Tokenizer) -> bool:

@@ -158,7 +158,7 @@ def _transformer(given: BestSettings) -> tuple[Any, int, bool]:
             "(--set checkpoint=FOLDER)"
         )
     transformer: Any = read_transformer(given.checkpoint)
-    return transformer, min(segment_length(transformer, transformer.config.pad_token_id or 0, 0), KEPT if slow else TRAINED), slow
+    return transformer, min(segment_length(transformer, 0), KEPT if slow else TRAINED), slow
 
 
 def _subwords(documents: Iterable[Document], longest: int) -> float:

@@ -189,7 +189,7 @@ class SubwordReader(Reader):
         self.keeper = encoder if given.kept else None  # what makes states once and for all
         self.precision = settings.training.precision
         self.known: dict[bytes, np.ndarray] = {}  # states of documents that are remembered
-        known = transformer.get_input_embeddings().num_embeddings  # type: ignore[operator]
+        known = len(transformer.get_input_embeddings().weight)  # type: ignore[operator]
         if subwords.size > known:
             raise BadModel(
                 f"{given.checkpoint}: its tokenizer has {subwords.size:,} sub-words, but the weights know {known:,}; give "

@@ -196,6 +196,11 @@ class Parts:
                 f"labels.variant={given.variant} means nothing with encoder={given.encoder} and refine={given.refine}; there is "
                 f"{known}"
             )
+        if settings.encoder.kind != "transformer" and settings.encoder.checkpoint != type(settings)().encoder.checkpoint:
+            raise BadSettings(
+                f"encoder.checkpoint={settings.encoder.checkpoint} is for transformers, not for encoder.kind="
+                f"{settings.encoder.kind}; take a method with one, such as bert-base-lwan, or drop it"
+            )
         if settings.encoder.kept and settings.encoder.kind != "transformer":
             raise BadSettings(f"encoder.kept=true is for transformers, not for encoder.kind={settings.encoder.kind}; drop it")
         if settings.encoder.elmo and settings.encoder.kind == "transformer":
@@ -289,7 +294,7 @@ def over_segments(settings: NetworkSettings, model: nn.Module, padding: int) -> 
     sections = given.segmentation == "sections"
     return TransformerEncoder(
         model,
-        segment_length(model, padding, given.segment),
+        segment_length(model, given.segment),
         padding,
         given.dropout_of_states,
         frozen=given.frozen,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor, nn
@@ -23,12 +23,15 @@ from transformers import (
 )
 
 from labelwise.errors import BadModel
-from labelwise.features.subwords import Subwords, is_folder, quiet
+from labelwise.features.subwords import Subwords, is_folder
 from labelwise.network.masking import Marks
 from labelwise.network.soundness import require_encoder, require_family, require_fit, require_safetensors
+from labelwise.network.transformer import complaints
 
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 HEADS = {"bert": "cls", "roberta": "lm_head", "xlm-roberta": "lm_head"}  # where a model keeps its prediction of hidden words
+
+_UNBROKEN = re.compile(r"\S{1000}")
 
 
 class MaskedModel(NamedTuple):
@@ -73,7 +76,8 @@ def learn_vocabulary(texts: Iterable[str], size: int, *, lower: bool = True) -> 
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    cutter.train_from_iterator(texts, trainer)
+    # Pairs are counted again and again along a piece, so one of a million characters would take for ever.
+    cutter.train_from_iterator((_UNBROKEN.sub(r"\g<0> ", text) for text in texts), trainer)
     marks = [(name, cutter.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     framed = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks)
     cutter.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), framed])
@@ -104,18 +108,15 @@ def read_model(folder: Path) -> MaskedModel:
     if not is_folder(str(folder)) or not (folder / "config.json").is_file():
         raise BadModel(f"{folder}: no config.json in it; --from takes a transformers folder on this machine")
     require_safetensors(folder)
-    subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "use_safetensors": True}
-    told = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for refusing them by name
-    try:
-        with quiet():
-            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-            if config.model_type not in HEADS:
-                raise BadModel(f"{folder}: a model of type {config.model_type!r}; --from goes on from {', '.join(HEADS)}")
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            encoder, found = AutoModel.from_pretrained(folder, **local, **told)
-            network, headed = AutoModelForMaskedLM.from_pretrained(folder, **local, **told)
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise BadModel(f"{folder}: cannot be read ({str(error).partition(chr(10))[0]}); copy or download it again") from None
+    subwords, local = Subwords.read(str(folder)), {"local_files_only": True, "trust_remote_code": False}
+    told = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}  # for refusing them by name
+    with complaints(str(folder)):
+        config: Any = AutoConfig.from_pretrained(folder, **local)
+        if config.model_type not in HEADS:
+            raise BadModel(f"{folder}: a model of type {config.model_type!r}; --from goes on from {', '.join(HEADS)}")
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
+        encoder, found = AutoModel.from_pretrained(folder, **local, **told)
+        network, headed = AutoModelForMaskedLM.from_pretrained(folder, **local, **told)
     require_family(str(folder), config)
     require_fit(str(folder), encoder, found)
     require_encoder(str(folder), encoder.float())  # rounded, it would be less sure

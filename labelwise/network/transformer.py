@@ -225,7 +225,7 @@ def read_transformer(checkpoint: str) -> nn.Module:
     folder = is_folder(checkpoint)
     if folder:
         require_safetensors(Path(checkpoint))
-    with _complaints(checkpoint):
+    with complaints(checkpoint):
         from transformers import AutoModel
 
         model, told = AutoModel.from_pretrained(
@@ -241,8 +241,9 @@ def read_transformer(checkpoint: str) -> nn.Module:
         raise BadModel(f"{checkpoint}: {model.config.model_type} is no encoder of texts; take one, such as BERT or RoBERTa")
     require_family(checkpoint, model.config)
     require_fit(checkpoint, model, told)
+    model = _without_pooler(model)
     require_encoder(checkpoint, model)
-    return _without_pooler(model)
+    return model
 
 
 def describe_transformer(model: nn.Module, folder: Path) -> None:
@@ -252,21 +253,21 @@ def describe_transformer(model: nn.Module, folder: Path) -> None:
 
 def described_transformer(folder: Path) -> nn.Module:
     """The transformer that a folder describes, with random weights."""
-    with _complaints(str(folder)):
+    with complaints(str(folder)):
         from transformers import AutoConfig, AutoModel
 
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         return _without_pooler(AutoModel.from_config(config, trust_remote_code=False))  # type: ignore[no-untyped-call]
 
 
-def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
+def segment_length(model: nn.Module, wanted: int) -> int:
     """How many tokens to give a transformer at once: as many as wanted, or with 0 as it can take."""
     config: Any = model.config
     places = int(getattr(config, "max_position_embeddings", None) or 0)
     places = places if places > 0 else 1 << 20
     tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
-    if any(getattr(part, "padding_idx", None) is not None for part in tables):
-        places -= padding + 1  # RoBERTa and its kin count places from behind the padding
+    behind = [padding for part in tables if (padding := getattr(part, "padding_idx", None)) is not None]
+    places -= max(behind, default=-1) + 1  # RoBERTa and its kin count places from behind the padding
     if wanted > places:
         raise BadSettings(
             f"encoder.segment={wanted}, but this {config.model_type} takes {places} tokens at once; 0 means as many"
@@ -279,16 +280,18 @@ def segment_length(model: nn.Module, padding: int, wanted: int) -> int:
 def _without_pooler(model: nn.Module) -> nn.Module:
     """The same without a pooler: it is never used, so it would never be trained."""
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # type: ignore[assignment]
+        model.pooler = nn.Identity()  # some families call theirs without asking whether there is one
     return model
 
 
 @contextmanager
-def _complaints(checkpoint: str) -> Iterator[None]:
+def complaints(checkpoint: str) -> Iterator[None]:
     """The library's errors in our words, and nothing else of what it says."""
     try:
         with quiet():
             yield
+    except BadModel:
+        raise
     except Exception as error:  # the library raises all kinds
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         way = (
