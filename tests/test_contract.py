@@ -20,10 +20,11 @@ import tiny
 from labelwise.corpus import Corpus, Document
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadModel, LabelwiseError
-from labelwise.jsonl import write_corpus
+from labelwise.jsonl import read_corpus, write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import Explains, ZeroShot, load
 from labelwise.registry import find, make_method, methods
+from labelwise.running import corpus_checksum
 from labelwise.settings import explain, override
 
 NAMES = sorted(methods())
@@ -95,8 +96,10 @@ def test_dev_documents_are_not_needed(fitted, world):
     assert np.isfinite(values(make_small(fitted.name).fit(world.train), world.test)).all()
 
 
-def test_another_process_writes_the_same_bytes(fitted, world, tmp_path):
+def test_another_process_writes_the_same_bytes(fitted, world, tmp_path, monkeypatch):
     write_corpus(world, tmp_path / "world")
+    checksum = corpus_checksum(read_corpus(tmp_path / "world"))  # the command keeps it, for --resume
+    monkeypatch.setattr(fitted, "trained_on", checksum, raising=False)
     fitted.save(tmp_path / "here")
     settings = (word for setting in small(fitted.name) for word in ("--set", setting))
     command = [sys.executable, "-m", "labelwise", "train", fitted.name, *settings]
