@@ -141,7 +141,7 @@ def test_members_that_are_given_have_the_threads_and_the_device_that_are_asked_f
 
 
 def test_a_folder_that_is_not_there_and_weights_for_members_not_yet_chosen_are_mistakes(world, tmp_path):
-    with pytest.raises(BadSettings, match="there is no GPU, and minlm is no folder"):
+    with pytest.raises(BadModel, match="there is no GPU, and minlm is no folder"):
         choose(BestSettings(checkpoint="minlm"), world.train)
     with pytest.raises(BadSettings, match="best: given: weights are those of members"):
         make_method("best", {"given": {"few": [1.0]}}).fit(world.train, world.dev)

@@ -82,10 +82,10 @@ class Subwords:
                     found = AutoTokenizer.from_pretrained(checkpoint, do_lower_case=False, **how)
         except Exception as error:  # the library raises all kinds
             raise BadModel(_unread(checkpoint, folder, error)) from None
-        if found.is_fast and folder:
-            _require_same_kind(Path(checkpoint) / "tokenizer.json", found.backend_tokenizer)
         if not found.is_fast:
             raise BadModel(f"{checkpoint}: its tokenizer is written in Python only; take a checkpoint with a tokenizer.json")
+        if (path := Path(checkpoint) / "tokenizer.json").is_file():
+            _require_same_kind(path, found.backend_tokenizer)
         marks = (found.cls_token or found.bos_token, found.sep_token or found.eos_token, found.pad_token)
         if None in marks:
             raise BadModel(f"{checkpoint}: no token to begin, end or pad a text with; take an encoder, such as BERT or RoBERTa")
@@ -255,8 +255,6 @@ def _require_same_kind(path: Path, found: Tokenizer) -> None:
     """Refuse a tokenizer that was read as one of another kind, which finds few of its words."""
     from tokenizers import Tokenizer
 
-    if not path.is_file():
-        return
     wanted, got = (type(one.model).__name__ for one in (Tokenizer.from_file(str(path)), found))
     if wanted != got:
         raise BadModel(

@@ -125,7 +125,7 @@ def _reader(given: BestSettings, train: Corpus, dev: Corpus | None) -> dict[str,
     """Settings for labels that are read and learned, or why there are none; one that was asked for must be there."""
     try:
         transformer, longest, slow = _transformer(given)
-    except (BadModel, BadSettings, MissingExtra) as error:
+    except (BadModel, MissingExtra) as error:
         if given.checkpoint != BestSettings.checkpoint:
             raise
         return str(error)
@@ -153,7 +153,7 @@ def _transformer(given: BestSettings) -> tuple[Any, int, bool]:
         raise MissingExtra(f"{error.name} is not installed (pip install 'labelwise[neural]')") from None
     slow = choose_device(given.device).type == "cpu"
     if slow and not Path(given.checkpoint).is_dir():
-        raise BadSettings(
+        raise BadModel(
             f"there is no GPU, and {given.checkpoint} is no folder of one that could be used without training it "
             "(--set checkpoint=FOLDER)"
         )

@@ -141,7 +141,8 @@ class Ensemble(ZeroShot):
 
     def _blended(self, several: Sequence[Scores], labels: LabelSet) -> Scores:
         """The scores of the whole from those of its members."""
-        model, places, groups = self._ready(), self._places(labels), self._groups(labels)
+        model, places = self._ready(), self._places(labels)
+        groups = self._groups(places)
         scores = model.mix.of(model.mix.heard).apply(several, groups)
         return scores if model.ranker is None else model.ranker.apply(scores, several, groups, places)
 
@@ -167,7 +168,7 @@ class Ensemble(ZeroShot):
                 judge, batches = type(self)(self.settings), dev[half].to_score()
                 judge._fitted = model._replace(ranker=model.ranker.taught(lesson, progress, self._threads))
                 for batch in progress(batches, "calibrate", len(batches)):
-                    several, zero = self._several(batch), self._groups(batch.labels) == ZERO
+                    several, zero = self._several(batch), self._groups(self._places(batch.labels)) == ZERO
                     judged, own = (one._blended(several, batch.labels).dense() for one in (judge, self))
                     yield batch, Scores(np.where(zero, own, judged), batch.labels)
 
@@ -267,9 +268,8 @@ class Ensemble(ZeroShot):
         known = self._ready().labels
         return np.arange(len(known)) if labels is known else known.columns(labels.ids)
 
-    def _groups(self, labels: LabelSet) -> np.ndarray:
-        """(labels,), the number of each label's group; labels that are new since fitting are zero labels."""
-        places = self._places(labels)
+    def _groups(self, places: np.ndarray) -> np.ndarray:
+        """(labels,), the number of each label's group, by its place; labels that are new since fitting are zero labels."""
         return np.where(places >= 0, self._ready().groups[places], ZERO)
 
     @property
