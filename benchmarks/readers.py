@@ -20,7 +20,8 @@ import labelwise
 from labelwise.corpus import Splits, group_numbers
 from labelwise.methods.base import load
 from labelwise.methods.best import Best, BestSettings
-from labelwise.methods.ensemble import Fitted, Member
+from labelwise.methods.ensemble import Fitted
+from labelwise.methods.members import Member
 from labelwise.progress import silent
 from labelwise.registry import make_method
 

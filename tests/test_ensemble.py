@@ -18,7 +18,7 @@ from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import ZeroShot, load
-from labelwise.methods.ensemble import Member
+from labelwise.methods.members import Member
 from labelwise.methods.prior import Prior
 from labelwise.methods.tree import Parabel
 from labelwise.progress import silent

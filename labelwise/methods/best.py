@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from labelwise.corpus import Corpus, Document, count_labels
 from labelwise.errors import BadModel, BadSettings, MissingExtra
 from labelwise.methods.base import Decides
-from labelwise.methods.ensemble import Ensemble, EnsembleSettings, Member
+from labelwise.methods.ensemble import Ensemble, EnsembleSettings
+from labelwise.methods.members import Member
 from labelwise.registry import make_method
 from labelwise.settings import Range, cores
 

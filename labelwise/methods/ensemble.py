@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import numpy as np
 
 from labelwise.corpus import PARTS, Corpus, Document, fingerprint, group_numbers
-from labelwise.errors import BadModel, BadSettings, LabelwiseError, UnknownName
-from labelwise.jsonl import read_labels
+from labelwise.errors import BadSettings, LabelwiseError
 from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Remembers, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.beside import Beside
+from labelwise.methods.members import Member, find_member, reference, stored_member, warn_of_unknown
 from labelwise.methods.weighting import (
     LAST,
     SAME,
@@ -41,11 +41,9 @@ from labelwise.methods.weighting import (
     warn,
 )
 from labelwise.progress import Progress, T, silent
-from labelwise.recipe import adapted, find_recipe, make_recipe_method
-from labelwise.registry import methods
 from labelwise.scores import Scores
 from labelwise.settings import Range, cores
-from labelwise.storage import CHECKSUMS, digest_of, read_json
+from labelwise.storage import read_json
 
 if TYPE_CHECKING:
     from labelwise.methods.reranking import Ranker  # it imports numba, which not every ensemble needs
@@ -84,14 +82,6 @@ class EnsembleSettings:
     """Seed of the first member if it is trained here; that of the second is one more, and so on."""
 
 
-class Member(NamedTuple):
-    """A model, and the folder it came from with the digest of its checksums; no folder for one that was trained here."""
-
-    model: Method
-    folder: Path | None = None
-    digest: str = ""
-
-
 class Fitted(NamedTuple):
     """All that fitting leaves behind."""
 
@@ -121,7 +111,7 @@ class Ensemble(ZeroShot):
         show, members = progress or silent, self._members(train, dev)
         for member in members:
             if member.folder is not None and not scores_new(member.model):
-                _name_unknown(member.folder, train.labels)
+                warn_of_unknown(member.folder, train.labels)
         self._train(members, train, dev, show)
         groups = group_numbers(train)
         teachers = "" if dev is None else fingerprint(dev)
@@ -229,7 +219,7 @@ class Ensemble(ZeroShot):
                     member.model.save(draft / "members" / str(number))
                     stored.append({"folder": f"members/{number}"})
                 else:
-                    stored.append({"folder": _reference(member.folder, home), "sha256": member.digest})
+                    stored.append({"folder": reference(member.folder, home), "sha256": member.digest})
             told = {"members": stored, "weights": self.weights, "scales": dict(zip(PARTS, model.mix.scales, strict=True))}
             lines = {group: line.told() for group, line in zip(PARTS, model.mix.lines, strict=True) if line is not None}
             told |= {"lines": lines} if lines else {}
@@ -249,7 +239,7 @@ class Ensemble(ZeroShot):
         weights = np.array([stored["weights"][group] for group in PARTS])
         lines = {group: Line.of_told(*line) for group, line in stored.get("lines", {}).items()}
         mix = Mix(weights, [Scale(*stored["scales"][group]) for group in PARTS], [lines.get(group) for group in PARTS])
-        members = [_stored_member(folder, **reference) for reference in stored["members"]]
+        members = [stored_member(folder, **reference) for reference in stored["members"]]
         ranker = None
         if (folder / "ranker.npz").is_file():
             from labelwise.methods.reranking import Ranker
@@ -280,7 +270,7 @@ class Ensemble(ZeroShot):
     def _members(self, train: Corpus, dev: Corpus | None) -> list[Member]:
         """The members, read from their folders or still to be trained."""
         _check(self.settings)
-        return [_member(name, self.settings.seed + number, self._asked) for number, name in enumerate(self.settings.members)]
+        return [find_member(name, self.settings.seed + number, self._asked) for number, name in enumerate(self.settings.members)]
 
     @property
     def _asked(self) -> dict[str, Any]:
@@ -380,45 +370,6 @@ def scores_new(model: Method) -> bool:
     if isinstance(model, Ensemble):
         return any(scores_new(member.model) for member in model._ready().members)
     return isinstance(model, ZeroShot)
-
-
-def _member(name: str, seed: int, asked: Mapping[str, Any]) -> Member:
-    """A model from its folder, or a method that is still to be trained."""
-    if name not in methods() and (Path(name) / "model.toml").is_file():
-        return _read_member(Path(name).resolve())
-    try:
-        return Member(make_recipe_method(replace(adapted(find_recipe(name), asked=asked), seed=seed), {}))
-    except UnknownName as error:
-        raise UnknownName(f"ensemble: member {name!r} is not a model folder, and {error}") from None
-
-
-def _read_member(folder: Path) -> Member:
-    return Member(base.load(folder), folder, digest_of(folder))
-
-
-def _stored_member(home: Path, folder: str, sha256: str = "") -> Member:
-    """A member of a saved ensemble, from inside its folder or from where it was."""
-    place = Path(os.path.realpath(home / folder))
-    if not sha256:
-        return Member(base.load(place))
-    if not (place / CHECKSUMS).is_file():
-        raise BadModel(f"{home}: its member {place} is missing; put it back, or train the ensemble with self_contained=true")
-    if digest_of(place) != sha256:
-        raise BadModel(f"{home}: its member {place} is another model than it was; put that back, or train the ensemble again")
-    return _read_member(place)
-
-
-def _reference(member: Path, home: Path) -> str:
-    """The path of a member, relative where the two folders are likely to be moved together."""
-    return Path(os.path.relpath(member, home)).as_posix() if member.is_relative_to(home.parent) else str(member)
-
-
-def _name_unknown(folder: Path, labels: LabelSet) -> None:
-    known = read_labels(folder / "labels.jsonl")
-    unknown = [id for id in labels.ids if id not in known]
-    if unknown:
-        first = ", ".join(unknown[:3]) + (", …" if len(unknown) > 3 else "")
-        warn(f"member {folder} does not know {len(unknown):,} of {len(labels):,} labels and scores them 0: {first}")
 
 
 def _named(progress: Progress, name: str) -> Progress:
