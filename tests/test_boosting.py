@@ -30,13 +30,14 @@ def test_they_add_to_what_is_known_beforehand():
     rows, hits = rows_and_hits(4000)
     known = 2 * rows[:, 0] * (rows[:, 1] > 0) + rows[:, 2] - 1
     added = boost(rows, hits, known, 20)(rows)
-    assert np.abs(added).mean() < 0.1
+    assert np.abs(added).mean() < 0.15
     assert loss(known + added, hits) < loss(known, hits)
 
 
 def test_a_row_is_asked_what_the_tree_was_grown_by(monkeypatch):
     """One tree, one question: the best split of all, found by trying every one."""
     monkeypatch.setattr(boosting, "QUESTIONS", 1)
+    monkeypatch.setattr(boosting, "SHARE", 1.0)
     rows, hits = rows_and_hits(60)
     trees, slopes = boost(rows, hits, np.zeros(60), 1), hits - 0.5
     best = 0.0

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import data, integers, lists, sampled_from, sets, tuples
 from scipy.sparse import csr_array
 
 from labelwise import Splits, evaluate
@@ -116,11 +118,14 @@ def test_sparse_scores_stay_sparse_and_are_the_same(model, world):
     np.testing.assert_array_equal(found[1].dense(), found[0].dense())
 
 
-def test_where_there_is_nothing_to_learn_the_blend_stays_as_it_is(world):
-    """Labels of development documents are drawn by lot."""
-    random, ids = np.random.default_rng(1), np.array(world.labels.ids)
-    drawn = [replace(one, labels=tuple(random.choice(ids, 4, replace=False).tolist())) for one in world.dev]
-    made = make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, Corpus(drawn, world.labels, world.info))
+def test_what_one_half_of_the_documents_teaches_must_help_on_the_other(world, plain):
+    """One half has frequent labels only, the other few ones."""
+    groups, dev = plain._fitted.groups, []
+    for place, document in enumerate(world.dev):
+        number = int(place >= len(world.dev) // 2)
+        kept = tuple(id for id in document.labels if groups[world.labels.column(id)] == number)
+        dev += [replace(document, labels=kept)] if kept else []
+    made = make_method("ensemble", {**MEMBERS, "rerank": True}).fit(world.train, Corpus(dev, world.labels, world.info))
     assert made._fitted.ranker is None
 
 
@@ -146,5 +151,39 @@ def test_labels_go_together_as_often_as_in_training_documents(world):
     )
     expected = (gold[:, first] & gold[:, second]).sum() / gold[:, first].sum()
     assert ranker.company[[first], [second]] == pytest.approx(expected)
-    late = gold[int(0.8 * len(gold)) :, first].sum() / gold[:, first].sum()
-    assert ranker.recent[first] == round(10 * late)
+    recent = gold[int(0.8 * len(gold)) :]
+    assert ranker.recent[first] == round(10 * recent[:, first].sum() / gold[:, first].sum())
+    assert ranker.late[[first], [second]] == pytest.approx((recent[:, first] & recent[:, second]).sum() / recent[:, first].sum())
+
+
+@given(data())
+def test_family_is_the_best_child_and_the_best_sibling_among_the_candidates(drawn):
+    labels, documents = 6, 2
+    edges = drawn.draw(lists(tuples(integers(0, labels - 1), integers(0, labels - 1)), unique=True, max_size=10))
+    pairs = sorted(drawn.draw(sets(tuples(integers(0, documents - 1), integers(0, labels - 1)))))
+    scores = drawn.draw(lists(sampled_from([0.1, 0.2, 0.5, 0.9]), min_size=len(pairs), max_size=len(pairs)))
+    parents = csr_array(([1] * len(edges), tuple(zip(*edges, strict=True)) or ([], [])), shape=(labels, labels))
+    rows, columns = (np.array([pair[place] for pair in pairs], dtype=np.int64) for place in (0, 1))
+    none = np.zeros(len(pairs))
+    found = reranking.Candidates(rows, columns, none.astype(int), np.array(scores), none[None])
+    above = {label: {parent for child, parent in edges if child == label} for label in range(labels)}
+
+    def best(row, fits):
+        own = [score for (document, label), score in zip(pairs, scores, strict=True) if document == row and fits(label)]
+        return max(own, default=0)
+
+    children, siblings = reranking._family(found, parents)
+    for place, (row, column) in enumerate(pairs):
+        assert children[place] == best(row, lambda label, own=column: own in above[label])
+        assert siblings[place] == best(row, lambda label, own=column: label != own and above[label] & above[own])
+
+
+def test_trees_of_earlier_versions_know_nothing_of_recent_company(model, world):
+    ranker = model._fitted.ranker
+    old = {name: values for name, values in ranker.arrays().items() if not name.startswith("late_")}
+    early = ranker.trees.features < 2 + 2 + 4  # of two members and the blend, and the first that are told
+    old["edges"] = np.where(early, old["edges"], np.inf)  # these asked for nothing else
+    again, blend = Ranker.of_arrays(old), model.predict(world.test)
+    groups, places = model._fitted.groups, np.arange(len(world.labels))
+    same = ranker._replace(trees=again.trees).apply(blend, [blend, blend], groups, places).dense()
+    np.testing.assert_array_equal(again.apply(blend, [blend, blend], groups, places).dense(), same)

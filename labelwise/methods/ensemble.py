@@ -154,7 +154,7 @@ class Ensemble(ZeroShot):
             pools = make_pools(models, model.groups, checked, dev.info.k, progress)
             halves = slice(middle), slice(middle, len(dev))
             for half, other in (halves, halves[::-1]):
-                lesson = model.ranker.lesson([pool.rows(other) for pool in pools], model.mix)
+                lesson = model.ranker.lesson([pool.rows(other) for pool in pools], model.mix, model.labels.parents())
                 judge, batches = type(self)(self.settings), dev[half].to_score()
                 judge._fitted = model._replace(ranker=model.ranker.taught(lesson, progress, self._threads))
                 for batch in progress(batches, "calibrate", len(batches)):

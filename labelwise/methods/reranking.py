@@ -1,10 +1,11 @@
 """Ranking again: labels that a blend ranks high are judged once more, by what else is known of them.
 
 Boosted trees see what each member says of a label and what the blend does, how many training documents have the label and how
-many are recent, whether it goes with the document's likeliest labels, and how sure the blend is of those. Numbers of documents
-are rounded, so that hardly a label has a number of its own: the trees learn about labels in general. They are fitted on the
-development documents, and used only if what each half of these teaches helps on the other, both taken together. Of zero labels
-nothing else is known, so they keep their order and only move as a group. numba is imported with this module.
+many are recent, whether it goes with the document's likeliest labels, in all training documents and in recent ones, how likely
+its children and siblings in the hierarchy are, and how sure the blend is. Numbers of documents are rounded, so that hardly a
+label has a number of its own: the trees learn about labels in general. They are fitted on the development documents, and used
+only if what each half of these teaches helps on the other, both taken together. Of zero labels nothing else is known, so they
+keep their order and only move as a group. numba is imported with this module.
 """
 
 from __future__ import annotations
@@ -62,27 +63,28 @@ class Ranker(NamedTuple):
     counts: np.ndarray  # (labels,), training documents, to the nearest power of two, its exponent
     recent: np.ndarray  # (labels,), tenths of them that are recent
     company: csr_array  # (labels, labels), the share of a label's training documents that have another label too
+    late: csr_array  # (labels, labels), the same of recent ones
     depths: np.ndarray  # (groups,), labels of each that are ranked again; none where no development document has one
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as plain arrays."""
-        company = {"data": self.company.data, "indices": self.company.indices, "indptr": self.company.indptr}
         labels = {"counts": self.counts, "recent": self.recent, "depths": self.depths}
-        return {**self.trees._asdict(), **labels, **company}
+        return {**self.trees._asdict(), **labels, **_arrays(self.company), **_arrays(self.late, "late_")}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Ranker:
-        """From what `arrays` gave."""
-        labels, trees = len(arrays["counts"]), Boosted(*(arrays[name] for name in Boosted._fields))
-        company = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(labels, labels))
-        return cls(trees, arrays["counts"], arrays["recent"], company, arrays["depths"])
+        """From what `arrays` gave, in earlier versions too: their trees ask for nothing that they did not know."""
+        trees, company = Boosted(*(arrays[name] for name in Boosted._fields)), _of_arrays(arrays)
+        late = _of_arrays(arrays, "late_") if "late_data" in arrays else csr_array(company.shape, dtype=company.dtype)
+        return cls(trees, arrays["counts"], arrays["recent"], company, late, arrays["depths"])
 
-    def lesson(self, pools: Sequence[Pool], mix: Mix) -> Lesson:
+    def lesson(self, pools: Sequence[Pool], mix: Mix, parents: csr_array) -> Lesson:
         """What there is to learn from these documents, the last of them if they are too many."""
         pools = [pool.rows(slice(-max(1, TAUGHT // int(self.depths.sum() or 1)), None)) for pool in pools]
         found, hits = _pooled(pools, mix, self.depths)
         gold = np.sum([pool.gold for pool in pools], axis=0)
-        return Lesson(found, hits, self.features(found, len(gold), np.arange(len(self.counts))), _log_odds(found.blend), gold)
+        features = self.features(found, len(gold), np.arange(len(self.counts)), parents)
+        return Lesson(found, hits, features, _log_odds(found.blend), gold)
 
     def taught(self, lesson: Lesson, progress: Progress, threads: int = 1) -> Ranker:
         """The same with trees of these documents, none where nothing or all is right."""
@@ -105,7 +107,7 @@ class Ranker(NamedTuple):
 
     def _ranked(self, blend: Scores, several: Sequence[Scores], groups: np.ndarray, places: np.ndarray) -> Scores:
         found = _first(blend, several, groups, self.depths)
-        new = self.score(found, len(blend), places).astype(np.float32)
+        new = self.score(found, len(blend), places, blend.labels.parents()).astype(np.float32)
         last = np.ones((2, len(blend), len(self.depths)), dtype=np.float32)  # new and old scores, by document and group
         for own, scores in zip(last, (new, found.blend), strict=True):
             np.minimum.at(own, (found.rows, found.groups), scores)
@@ -120,14 +122,14 @@ class Ranker(NamedTuple):
         others[found.rows, found.columns] = new  # each of them has a score already
         return Scores(others, blend.labels)
 
-    def score(self, found: Candidates, documents: int, places: np.ndarray) -> np.ndarray:
+    def score(self, found: Candidates, documents: int, places: np.ndarray, parents: csr_array) -> np.ndarray:
         """(candidates,) how likely each is."""
-        logits = _log_odds(found.blend) + self.trees(self.features(found, documents, places))
+        logits = _log_odds(found.blend) + self.trees(self.features(found, documents, places, parents))
         logits = _in_order(logits, found)
         return np.asarray(1 / (1 + np.exp(-np.clip(logits, -86, 15))))
 
-    def features(self, found: Candidates, documents: int, places: np.ndarray) -> np.ndarray:
-        """(candidates, features) for the trees."""
+    def features(self, found: Candidates, documents: int, places: np.ndarray, parents: csr_array) -> np.ndarray:
+        """(candidates, features) for the trees; what earlier versions did not know comes last, so that their trees still fit."""
         known = places[found.columns]
         counts, recent = (np.where(known >= 0, own[known], 0) for own in (self.counts, self.recent))
         order = np.lexsort((-found.blend, found.rows))
@@ -138,20 +140,24 @@ class Ranker(NamedTuple):
         shape = (documents, len(self.counts))
         likely = csr_array((found.blend[top].astype(np.float32), (found.rows[top], known[top])), shape=shape)
         sure = np.asarray(likely.sum(axis=1)).ravel()
-        together = csr_array(likely @ self.company)
-        company = np.where(known >= 0, at(together, found.rows, np.maximum(known, 0)), 0) / np.maximum(sure[found.rows], FAINTEST)
+        company, late = (
+            np.where(known >= 0, at(csr_array(likely @ own), found.rows, np.maximum(known, 0)), 0)
+            / np.maximum(sure[found.rows], FAINTEST)
+            for own in (self.company, self.late)
+        )
         best = np.zeros(documents)
         np.maximum.at(best, found.rows, found.blend)
-        said = [*found.members, found.blend, best[found.rows]]
-        told = [counts, recent, company, sure[found.rows]]
-        return np.stack([*(_log_odds(one) for one in said), *told], axis=1, dtype=np.float32, casting="same_kind")
+        said = (_log_odds(scores) for scores in (*found.members, found.blend, best[found.rows]))
+        family = (_log_odds(scores) for scores in _family(found, parents))
+        told = [*said, counts, recent, company, sure[found.rows], late, *family]
+        return np.stack(told, axis=1, dtype=np.float32, casting="same_kind")
 
 
 def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, threads: int = 1) -> Ranker | None:
     """A ranker, or none where it does not help on development documents that it has not seen."""
     k = train.info.k
     ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
-    found, hits, features, start, gold = lesson = ranker.lesson(pools, mix)
+    found, hits, features, start, gold = lesson = ranker.lesson(pools, mix, train.labels.parents())
     middle, judged = int(np.searchsorted(found.rows, len(gold) // 2)), start.copy()
     halves = slice(0, middle), slice(middle, len(hits))
     for half, other in (halves, halves[::-1]):
@@ -161,6 +167,25 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, t
         judged[other] += trees(features[other])
     old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
     return ranker.taught(lesson, progress, threads) if new > old else None
+
+
+def _family(found: Candidates, parents: csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """(candidates,) the highest score among the candidates that are a label's children, and among those with a parent of its."""
+    above, width = parents[found.columns], parents.shape[1]
+    child = np.repeat(np.arange(len(found.columns)), np.diff(above.indptr))  # a candidate, once for each of its parents
+    keys, scores = found.rows[child] * width + above.indices, found.blend[child]  # a parent in a document
+    order = np.lexsort((-scores, keys))
+    known, starts, of = np.unique(keys[order], return_index=True, return_inverse=True)
+    ends = np.append(starts[1:], len(order))
+    ranked = np.append(scores[order], 0)
+    second = np.where(starts + 1 < ends, ranked[starts + 1], 0)  # a parent's best child but one
+    siblings, children = np.zeros((2, len(found.columns)))
+    np.maximum.at(siblings, child[order], np.where(starts[of] == np.arange(len(order)), second[of], ranked[starts[of]]))
+    wanted = found.rows * width + found.columns
+    place = np.searchsorted(known, wanted)
+    there = np.append(known, -1)[place] == wanted
+    children[there] = ranked[starts[place[there]]]
+    return children, siblings
 
 
 def _first(blend: Scores, several: Sequence[Scores], groups: np.ndarray, depths: np.ndarray) -> Candidates:
@@ -203,16 +228,21 @@ def _in_order(logits: np.ndarray, found: Candidates) -> np.ndarray:
 
 def _untaught(train: Corpus, depths: np.ndarray) -> Ranker:
     """What the training documents tell of labels, and no trees yet."""
-    gold = csr_array(train.gold(), dtype=np.float32)
-    counts, late = count_labels(train), np.asarray(gold[int((1 - RECENT) * len(train)) :].sum(axis=0)).ravel()
+    gold, counts = csr_array(train.gold(), dtype=np.float32), count_labels(train)
+    late = gold[int((1 - RECENT) * len(train)) :]
+    recent = np.round(10 * np.asarray(late.sum(axis=0)).ravel() / np.maximum(counts, 1))
+    return Ranker(NONE, np.round(np.log2(1 + counts)), recent, _company(gold), _company(late), depths)
+
+
+def _company(gold: csr_array) -> csr_array:
+    """(labels, labels), what goes with a label more than once: the share of its documents that have the other too."""
     by_label = csr_array(gold.T)
-    company = vstack([_company(by_label, gold, start) for start in range(0, len(counts), LABELS)], format="csr")
-    recent = np.round(10 * late / np.maximum(counts, 1))
-    return Ranker(NONE, np.round(np.log2(1 + counts)), recent, company, depths)
+    parts = [_company_of(by_label, gold, start) for start in range(0, by_label.shape[0], LABELS)]
+    return csr_array(vstack(parts, format="csr"))
 
 
-def _company(by_label: csr_array, gold: csr_array, start: int) -> csr_array:
-    """What goes with some of the labels, more than once: the share of their training documents that have it too."""
+def _company_of(by_label: csr_array, gold: csr_array, start: int) -> csr_array:
+    """The same of some labels."""
     together = csr_array(by_label[start : start + LABELS] @ gold)
     own = np.repeat(np.arange(together.shape[0]), np.diff(together.indptr))
     counts = np.diff(by_label.indptr)[start + own]
@@ -230,6 +260,15 @@ def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.nd
     first[rows[rank < k], rank[rank < k]] = hits[order][rank < k]
     inside = gold > 0
     return float(ndcg(first[inside], gold[inside], k).mean()) if inside.any() else 0.0
+
+
+def _arrays(matrix: csr_array, mark: str = "") -> dict[str, np.ndarray]:
+    return {mark + "data": matrix.data, mark + "indices": matrix.indices, mark + "indptr": matrix.indptr}
+
+
+def _of_arrays(arrays: Mapping[str, np.ndarray], mark: str = "") -> csr_array:
+    labels, parts = len(arrays["counts"]), (arrays[mark + name] for name in ("data", "indices", "indptr"))
+    return csr_array(tuple(parts), shape=(labels, labels))
 
 
 def _log_odds(scores: np.ndarray) -> np.ndarray:
