@@ -122,6 +122,20 @@ def test_a_transformer_that_cannot_be_read_is_done_without_unless_it_was_asked_f
     assert str(tmp_path) in chosen.why
 
 
+def test_long_texts_are_judged_by_their_beginnings_too(world, monkeypatch):
+    long = Corpus([Document(one.id, 5 * one.text, one.labels) for one in world.train], world.labels, world.info)
+    chosen = choose(BestSettings(), long)
+    assert [name for name, _ in chosen.members] == ["linear", "lexical", "neighbours", "linear", "neighbours"]
+    read = [getattr(make_method(*member).settings, "features", None) for member in chosen.members]
+    assert [features and features.beginning for features in read] == [0, None, 0, best.BEGINNING, best.BEGINNING]
+    assert (read[3].ngrams, read[4].ngrams) == (read[0].ngrams, read[2].ngrams)
+    assert "beginnings" in chosen.why
+    model = make_method("best", {}).fit(long, world.dev)
+    document = world.dev[0]
+    names = [name for name, _ in model.explain(document, world.labels[world.labels.column(document.labels[0])]).sources]
+    assert {"linear, member 1", "linear, member 4"} <= set(names)
+
+
 def test_in_a_large_corpus_documents_are_not_compared_with_each_other(world, monkeypatch):
     monkeypatch.setattr(best, "ALIKE", len(world.train) - 1)
     assert [name for name, _ in choose(BestSettings(), world.train).members] == ["linear", "lexical"]

@@ -3,6 +3,7 @@
 import mmap
 import re
 import tracemalloc
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -53,6 +54,18 @@ def test_the_matrix_is_scikit_learns_on_a_corpus_of_some_size():
     texts = [document.text for document in make_world(documents=200, labels=40).train]
     features = Tfidf(TfidfSettings(ngrams=3, pattern=PATTERN))
     same(by_name(features, features.fit_transform(texts)), theirs(texts, ngram_range=(1, 3), stop_words="english"))
+
+
+@given(st.lists(words, min_size=1, max_size=6), st.integers(1, 5))
+def test_the_beginning_of_a_text_is_read_as_if_it_were_the_whole(texts, count):
+    texts = ["grey herons, grey owls", *texts]
+    settings = TfidfSettings(ngrams=2, pattern=PATTERN)
+    stops = tfidf._stop_words()
+    cut = [" ".join([word for word in re.findall(PATTERN, text.lower()) if word not in stops][:count]) for text in texts]
+    whole, begun = Tfidf(settings), Tfidf(replace(settings, beginning=count))
+    same(by_name(begun, begun.fit_transform(texts)), by_name(whole, whole.fit_transform(cut)))
+    spread = begun.spread(texts[0], dict.fromkeys(range(len(begun)), 1.0))
+    assert max(end for _, end, _ in spread) == len("grey herons, grey owls"[: [4, 11, 17, 22, 22][count - 1]])
 
 
 @pytest.mark.parametrize("limit", [5, 50, 400])

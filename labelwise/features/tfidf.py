@@ -43,6 +43,8 @@ class TfidfSettings:
     """Leave out n-grams that occur less often in the training texts."""
     stop_words: bool = True
     """Remove common English words before n-grams are made, so that n-grams bridge the gap."""
+    beginning: Annotated[int, Range(0, 2**31 - 1)] = 0
+    """Words at the beginning of a text that are read, stop words that are removed not counted; 0 for the whole text."""
     pattern: str = ""
     """Regular expression of a word; the offline tokenizer's words when empty."""
 
@@ -105,7 +107,7 @@ class Tfidf:
             (self._words.get(word, -1), start, end)
             for start, end in found
             if (word := text[start:end].lower()) not in self._stops
-        ]
+        ][: self.settings.beginning or None]
         for first, (node, start, end) in enumerate(placed):
             for following in [*placed[first + 1 : first + self.settings.ngrams], None]:
                 if node < 0:
@@ -141,7 +143,8 @@ class Tfidf:
 
     def _tokens(self, text: str) -> list[str]:
         found = self._cut(text.lower()) if self._cut else words(text)
-        return [word for word in found if word not in self._stops] if self._stops else found
+        kept = [word for word in found if word not in self._stops] if self._stops else found
+        return kept[: self.settings.beginning or None]
 
     def _read(self, texts: Sequence[str]) -> tuple[Iterator[str], list[int]]:
         """The words of all texts one after the other, and how many each has."""

@@ -193,9 +193,10 @@ class Ensemble(ZeroShot):
         self, told: Mapping[int, Explanation], terms: np.ndarray, line: Line, score: float
     ) -> Iterator[tuple[str, float]]:
         """What a score's log-odds are the sum of: what each member says, in parts where it can tell, and what comes after."""
-        model = self._ready()
+        model, names = self._ready(), [member.model.name for member in self._ready().members]
         for number, own in zip(model.mix.heard.tolist(), terms.tolist(), strict=True):
-            name, odds = model.members[number].model.name, float(line.odds[number])
+            name, odds = names[number], float(line.odds[number])
+            name += f", member {number + 1}" if names.count(name) > 1 else ""
             parts = told[number].sources if number in told else ()
             yield from ((f"{name}, {source}", odds * part) for source, part in parts)
             if rest := own - odds * sum(part for _, part in parts):
