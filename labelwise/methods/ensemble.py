@@ -25,7 +25,7 @@ from labelwise.labels import Label, LabelSet
 from labelwise.methods import base
 from labelwise.methods.base import Elsewhere, Explains, Explanation, Method, Remembers, Resumable, Span, ZeroShot, fitted
 from labelwise.methods.beside import Beside
-from labelwise.methods.members import Member, find_member, reference, stored_member, warn_of_unknown
+from labelwise.methods.members import Member, called, find_member, reference, stored_member, warn_of_unknown
 from labelwise.methods.weighting import (
     LAST,
     SAME,
@@ -193,10 +193,9 @@ class Ensemble(ZeroShot):
         self, told: Mapping[int, Explanation], terms: np.ndarray, line: Line, score: float
     ) -> Iterator[tuple[str, float]]:
         """What a score's log-odds are the sum of: what each member says, in parts where it can tell, and what comes after."""
-        model, names = self._ready(), [member.model.name for member in self._ready().members]
+        model, names = self._ready(), called(self._ready().members)
         for number, own in zip(model.mix.heard.tolist(), terms.tolist(), strict=True):
             name, odds = names[number], float(line.odds[number])
-            name += f", member {number + 1}" if names.count(name) > 1 else ""
             parts = told[number].sources if number in told else ()
             yield from ((f"{name}, {source}", odds * part) for source, part in parts)
             if rest := own - odds * sum(part for _, part in parts):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from labelwise.methods.base import Method
 from labelwise.methods.weighting import warn
 from labelwise.recipe import adapted, find_recipe, make_recipe_method
 from labelwise.registry import methods
+from labelwise.settings import flat, spelt
 from labelwise.storage import CHECKSUMS, digest_of
 
 
@@ -56,6 +57,17 @@ def stored_member(home: Path, folder: str, sha256: str = "") -> Member:
 def reference(member: Path, home: Path) -> str:
     """The path of a member, relative where the two folders are likely to be moved together."""
     return Path(os.path.relpath(member, home)).as_posix() if member.is_relative_to(home.parent) else str(member)
+
+
+def called(members: Sequence[Member]) -> list[str]:
+    """What members are called: by their method, and where several are of one, by the settings that tell them apart."""
+    settings, found = [flat(asdict(member.model.settings)) for member in members], []
+    for number, (member, own) in enumerate(zip(members, settings, strict=True), start=1):
+        name = member.model.name
+        others = [given for other, given in zip(members, settings, strict=True) if other.model.name == name]
+        told = [f"{key}={spelt(value)}" for key, value in own.items() if any(given[key] != value for given in others)]
+        found.append(name if len(others) == 1 else f"{name} ({', '.join(told) or f'member {number}'})")
+    return found
 
 
 def warn_of_unknown(folder: Path, labels: LabelSet) -> None:
