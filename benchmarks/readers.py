@@ -1,7 +1,8 @@
-"""What a blend gains by more readers than one, or by the mean of their weights; no test document is looked at.
+"""What a blend gains by readers, one or more, or by the mean of their weights; no test document is looked at.
 
-Readers are folders of models, members of `best` that `best.py --models` has saved or what `networks.py --models` has. The other
-members are trained here. What each half of the development documents teaches is judged on the other half.
+Readers are folders of models, members of `best` that `best.py --models` has saved or what `networks.py --models` has, or none.
+The other members are those that `best` chooses, and are trained here. What each half of the development documents teaches is
+judged on the other half.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from record import record
 import labelwise
 from labelwise.corpus import Splits, group_numbers
 from labelwise.methods.base import load
-from labelwise.methods.best import Best, BestSettings
+from labelwise.methods.best import Best, BestSettings, choose
 from labelwise.methods.ensemble import Fitted
 from labelwise.methods.members import Member
 from labelwise.progress import silent
 from labelwise.registry import make_method
-
-OTHERS = ("linear", "lexical", "neighbours")
 
 
 def mean_of(readers: list[Any]) -> Any:
@@ -37,19 +36,25 @@ def mean_of(readers: list[Any]) -> Any:
     return readers[0]
 
 
-def judge(readers: list[Any], splits: Splits, threads: int) -> dict[str, dict[str, float]]:
-    """Means of both halves, in percent."""
-    others = [make_method(name, {}).fit(splits.train, splits.dev) for name in OTHERS]
+def judge(readers: list[Any], splits: Splits, threads: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Means of both halves, in percent, for blends as they are and ranked again."""
+    chosen = choose(BestSettings(threads=threads), splits.train, splits.dev).members
+    others = [make_method(*own).fit(splits.train, splits.dev) for own in chosen if own[0] != "read-and-learned"]
     members, groups, k = [Member(model) for model in [*readers, *others]], group_numbers(splits.train), splits.train.info.k
     middle, reports = len(splits.dev) // 2, []
     halves = splits.dev[:middle], splits.dev[middle:]
     for taught, judged in (halves, halves[::-1]):
         blend = Best(BestSettings(threads=threads))
-        blend._fitted = Fitted(splits.labels, groups, members, *blend._weigh(members, groups, splits.train, taught, silent))
-        reports.append(labelwise.evaluate(blend, Splits(splits.train, taught, judged), ties="pessimistic"))
+        mix, ranker = blend._weigh(members, groups, splits.train, taught, silent)
+        for kept in (None, ranker):
+            blend._fitted = Fitted(splits.labels, groups, members, mix, kept)
+            reports.append(labelwise.evaluate(blend, Splits(splits.train, taught, judged), ties="pessimistic"))
     return {
-        group: {name: round(50 * sum(report.groups[group][name] for report in reports), 2) for name in (f"rp@{k}", f"ndcg@{k}")}
-        for group in ("all", "frequent", "few", "zero")
+        name: {
+            group: {key: round(50 * sum(report.groups[group][key] for report in own), 2) for key in (f"rp@{k}", f"ndcg@{k}")}
+            for group in ("all", "frequent", "few", "zero")
+        }
+        for name, own in (("blended", reports[::2]), ("groups", reports[1::2]))
     }
 
 
@@ -61,12 +66,13 @@ if __name__ == "__main__":
     parser.add_argument("--mean", action="store_true", help="one reader with the mean of their weights")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
-    if given.data is None or not given.readers:
-        print("skipped: name folders of models, and the corpora with --data FOLDER or LABELWISE_DATA")
+    if given.data is None:
+        print("skipped: name the corpora with --data FOLDER or LABELWISE_DATA")
         sys.exit()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         splits = labelwise.read_corpus(Path(given.data) / given.corpus)
         readers = [load(folder) for folder in given.readers]
         found = judge([mean_of(readers)] if given.mean else readers, splits, given.threads)
-    record("readers", corpus=given.corpus, readers=[folder.name for folder in given.readers], mean=given.mean, groups=found)
+    names = [folder.name for folder in given.readers]
+    record("readers", corpus=given.corpus, readers=names, mean=given.mean, **found)

@@ -44,7 +44,7 @@ def pages() -> dict[str, str]:
     quality, stats = _of("quality"), _of("stats")
     web = {"results.html": results_page(by_row(quality), stats)}
     transformers = transformers_page(quality, _of("transformer-training"), _of("transformer-prediction"))
-    written = gap_page() | best_page(quality) | transformers | calibration_page()
+    written = gap_page() | best_page(quality) | transformers | calibration_page() | ensembles_page()
     return {name: NOTE + content.rstrip() + "\n" for name, content in made.items()} | written | web
 
 
@@ -135,6 +135,20 @@ def calibration_page() -> dict[str, str]:
     heads = ("error before → after", *GROUPS, "precision=0.9, promised → got", "recall=0.7", "f1")
     page = (DOCS / "calibration.md").read_text(encoding="utf-8")
     return {"calibration.md": _between(page, "calibration", table(heads, rows))}
+
+
+def ensembles_page() -> dict[str, str]:
+    """The page about ensembles with what ranking again gives made anew."""
+    newest = {(line["corpus"], bool(line["readers"])): line for line in _of("readers") if "blended" in line}
+    rows = []
+    for corpus in MAIN_CORPORA:
+        for reader, members in ((False, "no reader"), (True, "a reader that is not trained")):
+            if line := newest.get((corpus, reader)):
+                key = next(key for key in line["groups"]["all"] if key.startswith("ndcg"))
+                pairs = ([line[part][group][key] for part in ("blended", "groups")] for group in GROUPS)
+                rows.append((f"{corpus}, {members}", *(f"{old:.1f} → {new:.1f}" for old, new in pairs)))
+    page = (DOCS / "ensembles.md").read_text(encoding="utf-8")
+    return {"ensembles.md": _between(page, "ranked", table(("regression → ranked again", *GROUPS), rows))}
 
 
 def _changed(error: Mapping[str, float] | None) -> str:

@@ -18,7 +18,7 @@ from labelwise.evaluation import evaluate
 from labelwise.jsonl import write_corpus
 from labelwise.labels import Label, LabelSet
 from labelwise.methods.base import ZeroShot, load
-from labelwise.methods.members import Member
+from labelwise.methods.members import Member, called
 from labelwise.methods.prior import Prior
 from labelwise.methods.tree import Parabel
 from labelwise.progress import silent
@@ -365,6 +365,12 @@ def test_the_sources_of_a_regression_add_up_to_the_log_odds_of_its_score(models,
         total = sum(part for _, part in found.sources)
         assert total == pytest.approx(np.log(found.score / (1 - found.score)), abs=0.02)
         assert {"lexical", "what all labels of the group share"} <= {name for name, _ in found.sources}
+
+
+def test_members_of_one_method_are_called_by_what_tells_them_apart():
+    made = [("linear", {"seed": 2}), ("lexical", {}), ("linear", {"seed": 3}), ("prior", {}), ("prior", {})]
+    names = called([Member(make_method(*one)) for one in made])
+    assert names == ["linear (seed=2)", "lexical", "linear (seed=3)", "prior (member 4)", "prior (member 5)"]
 
 
 def test_nobody_to_explain_is_an_error(models, world):
