@@ -49,7 +49,8 @@ def measure(
     told |= {"fit_seconds": fitting["seconds"], "parts": {name: round(own, 1) for name, own in parts.seconds.items()}}
     with stopwatch() as scoring:
         report = labelwise.evaluate(model, splits, ties="pessimistic", per_label=True)
-    chosen = {"weights": model.weights, "why": model.why} if blend else {}
+    place = str(settings.get("checkpoint", ""))  # nobody else's business
+    chosen = {"weights": model.weights, "why": model.why.replace(place, Path(place).name)} if blend else {}
     record_quality(report, row, **told, evaluate_seconds=scoring["seconds"], **chosen)
     if blend:
         study(model, splits, row, told["seed"])
