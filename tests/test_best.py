@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import labelwise.methods.neural  # noqa: F401  before devices are patched: it keeps what it finds when it is imported
 from labelwise import Corpus, Document, evaluate
 from labelwise.cli.main import app
+from labelwise.corpus import count_labels
 from labelwise.datasets.worlds import make_world
 from labelwise.errors import BadModel, BadSettings
 from labelwise.jsonl import write_corpus
@@ -21,6 +22,7 @@ from labelwise.network import devices
 from labelwise.network.read_labels import ReadLabels
 from labelwise.network.transformer import read_transformer
 from labelwise.registry import make_method
+from labelwise.settings import cores
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,7 @@ def test_a_transformer_that_cannot_be_read_is_done_without_unless_it_was_asked_f
     assert str(tmp_path) in chosen.why
 
 
-def test_long_texts_are_judged_by_their_beginnings_too(world, monkeypatch):
+def test_long_texts_are_judged_by_their_beginnings_too(world):
     long = Corpus([Document(one.id, 5 * one.text, one.labels) for one in world.train], world.labels, world.info)
     chosen = choose(BestSettings(), long)
     assert [name for name, _ in chosen.members] == ["linear", "lexical", "neighbours", "linear", "neighbours"]
@@ -130,6 +132,9 @@ def test_long_texts_are_judged_by_their_beginnings_too(world, monkeypatch):
     assert [features and features.beginning for features in read] == [0, None, 0, best.BEGINNING, best.BEGINNING]
     assert (read[3].ngrams, read[4].ngrams) == (read[0].ngrams, read[2].ngrams)
     assert "beginnings" in chosen.why
+    words = sum(len(one.text.split()) for one in long)
+    minutes = words * (count_labels(long) > 0).sum() / best.PAIRS / 60 / cores(0)
+    assert choose(BestSettings(budget=2 * minutes), long).members[0][0] == "parabel"  # one classifier would do, two are too slow
     model = make_method("best", {}).fit(long, world.dev)
     document = world.dev[0]
     names = [name for name, _ in model.explain(document, world.labels[world.labels.column(document.labels[0])]).sources]

@@ -65,3 +65,24 @@ def test_the_number_of_threads_changes_nothing():
     alone, several = (boost(rows, hits, np.zeros(3000), 10, threads=threads) for threads in (1, 8))
     for one, other in zip(alone, several, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_each_tree_is_grown_on_another_half_of_the_rows(monkeypatch):
+    rows, hits = rows_and_hits(200)
+    drawn, slopes_of = [], boosting._slopes
+
+    def slopes(logits, hits):
+        drawn.append(frozenset(np.round(1e6 * logits).astype(int).tolist()))
+        return slopes_of(logits, hits)
+
+    monkeypatch.setattr(boosting, "_slopes", slopes)
+    monkeypatch.setattr(boosting, "RATE", 0.0)  # so that log-odds go on telling which row is which
+    boost(rows, hits, np.arange(200) / 1e6, 3)
+    assert len(set(drawn)) == 3
+    assert all(60 < len(one) < 140 for one in drawn)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_handful_of_rows_is_no_trouble(size):
+    rows, hits = rows_and_hits(size)
+    assert np.isfinite(boost(rows, hits, np.zeros(size), 20)(rows)).all()

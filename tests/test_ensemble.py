@@ -370,7 +370,9 @@ def test_the_sources_of_a_regression_add_up_to_the_log_odds_of_its_score(models,
 def test_members_of_one_method_are_called_by_what_tells_them_apart():
     made = [("linear", {"seed": 2}), ("lexical", {}), ("linear", {"seed": 3}), ("prior", {}), ("prior", {})]
     names = called([Member(make_method(*one)) for one in made])
-    assert names == ["linear (seed=2)", "lexical", "linear (seed=3)", "prior (member 4)", "prior (member 5)"]
+    assert names == ["linear (seed=2)", "lexical", "linear (seed=3)", "prior, member 4", "prior, member 5"]
+    names = called([Member(make_method("linear", {"seed": seed})) for seed in (2, 2, 3)])
+    assert names == ["linear (seed=2), member 1", "linear (seed=2), member 2", "linear (seed=3)"]
 
 
 def test_nobody_to_explain_is_an_error(models, world):

@@ -12,9 +12,10 @@ from labelwise import Splits, evaluate
 from labelwise.calibration import calibrate
 from labelwise.corpus import Corpus, fingerprint
 from labelwise.datasets.worlds import make_world
-from labelwise.labels import Label
+from labelwise.labels import Label, LabelSet
 from labelwise.methods import reranking
 from labelwise.methods.base import load
+from labelwise.methods.boosting import Boosted
 from labelwise.methods.reranking import Ranker
 from labelwise.progress import silent
 from labelwise.registry import make_method
@@ -118,7 +119,7 @@ def test_sparse_scores_stay_sparse_and_are_the_same(model, world):
     np.testing.assert_array_equal(found[1].dense(), found[0].dense())
 
 
-def test_what_one_half_of_the_documents_teaches_must_help_on_the_other(world, plain):
+def test_what_one_half_of_the_documents_teaches_must_do_no_harm_on_the_other(world, plain):
     """One half has frequent labels only, the other few ones."""
     groups, dev = plain._fitted.groups, []
     for place, document in enumerate(world.dev):
@@ -178,12 +179,40 @@ def test_family_is_the_best_child_and_the_best_sibling_among_the_candidates(draw
         assert siblings[place] == best(row, lambda label, own=column: label != own and above[label] & above[own])
 
 
-def test_trees_of_earlier_versions_know_nothing_of_recent_company(model, world):
-    ranker = model._fitted.ranker
-    old = {name: values for name, values in ranker.arrays().items() if not name.startswith("late_")}
-    early = ranker.trees.features < 2 + 2 + 4  # of two members and the blend, and the first that are told
-    old["edges"] = np.where(early, old["edges"], np.inf)  # these asked for nothing else
-    again, blend = Ranker.of_arrays(old), model.predict(world.test)
-    groups, places = model._fitted.groups, np.arange(len(world.labels))
-    same = ranker._replace(trees=again.trees).apply(blend, [blend, blend], groups, places).dense()
-    np.testing.assert_array_equal(again.apply(blend, [blend, blend], groups, places).dense(), same)
+def asking(model, column: int, edge: float) -> Ranker:
+    """The model's ranker with one tree, which adds 5 to log-odds where a feature is above an edge."""
+    features, edges, values = np.zeros((1, 6), np.int32), np.full((1, 6), np.inf, np.float32), np.zeros((1, 64), np.float32)
+    features[0, 0], edges[0, 0], values[0, 32:] = column, edge, 5.0
+    return model._fitted.ranker._replace(trees=Boosted(features, edges, values))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_label_rises_where_its_child_is_likely(model, world, turned):
+    """The next to last feature is the best child's log-odds; labels may stand in another order than when it was fitted."""
+    labels = LabelSet(reversed(world.labels)) if turned else world.labels
+    places = world.labels.columns(labels.ids)
+    child, parent = next((label, label.parents[0]) for label in labels if label.parents)
+    above = {id for label in labels for id in label.parents}
+    other = next(id for id in labels.ids if id not in above and id != child.id)
+    values = np.zeros((1, len(labels)), dtype=np.float32)
+    values[0, labels.columns([child.id, parent, other])] = 0.9, 0.1, 0.1
+    blend, groups = Scores(values, labels), np.zeros(len(labels), dtype=np.int8)
+    again = asking(model, column=2 + 2 + 4 + 1, edge=0.0).apply(blend, [blend, blend], groups, places).dense()[0]
+    assert again[labels.column(parent)] == pytest.approx(1 / (1 + 9 * np.exp(-5)), rel=1e-4)
+    assert again[labels.column(other)] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_trees_of_earlier_versions_are_asked_what_they_were_grown_by(model, world):
+    """Of two members they know eight features, the last of which is how sure the blend is of the first ten labels."""
+    arrays = asking(model, column=7, edge=1.0).arrays()
+    old = Ranker.of_arrays({name: values for name, values in arrays.items() if not name.startswith("late_")})
+    assert old.late is None
+    values = np.zeros((2, len(world.labels)), dtype=np.float32)
+    values[:, :3] = (0.6, 0.6, 0.1), (0.6, 0.1, 0.1)  # 1.3 and 0.8
+    blend, groups, places = Scores(values, world.labels), np.zeros(len(world.labels), dtype=np.int8), np.arange(len(world.labels))
+    again = old.apply(blend, [blend, blend], groups, places).dense()
+    assert again[0, 0] == pytest.approx(1 / (1 + 0.4 / 0.6 * np.exp(-5)), rel=1e-4)
+    assert again[1, 0] == pytest.approx(0.6, rel=1e-4)
+    found = reranking.Candidates(*(np.zeros((0,), int) for _ in range(3)), np.zeros(0), np.zeros((2, 0)))
+    assert old.features(found, 0, places, world.labels.parents()).shape == (0, 8)
+    assert not any(name.startswith("late_") for name in old.arrays())

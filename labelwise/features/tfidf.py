@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, vstack
 from labelwise.errors import BadSettings
 from labelwise.features.ngrams import count_rows, floor, frequent, hash_table, lengthen, weigh
 from labelwise.features.spool import Spool
-from labelwise.features.words import spans, words
+from labelwise.features.words import first_words, spans, words
 from labelwise.progress import Progress, silent
 from labelwise.settings import Range
 
@@ -142,9 +142,11 @@ class Tfidf:
         return features
 
     def _tokens(self, text: str) -> list[str]:
+        if self.settings.beginning:
+            each = self._cut(text.lower()) if self._cut else first_words(text)
+            return list(islice((word for word in each if word not in self._stops), self.settings.beginning))
         found = self._cut(text.lower()) if self._cut else words(text)
-        kept = [word for word in found if word not in self._stops] if self._stops else found
-        return kept[: self.settings.beginning or None]
+        return [word for word in found if word not in self._stops] if self._stops else found
 
     def _read(self, texts: Sequence[str]) -> tuple[Iterator[str], list[int]]:
         """The words of all texts one after the other, and how many each has."""

@@ -7,6 +7,7 @@ tokens of their own, as in the paper; `newlines=False` drops them. Case is kept:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 _WORDS = r"""
@@ -34,6 +35,11 @@ def tokenize(text: str, *, newlines: bool = True) -> list[str]:
 def words(text: str) -> list[str]:
     """The tokens that hold a letter or a digit, in lower case."""
     return _WORD.findall(text.lower())
+
+
+def first_words(text: str) -> Iterator[str]:
+    """The same one after the other, so that no more of a text is read than is wanted."""
+    return (match[0] for match in _WORD.finditer(text.lower()))
 
 
 def spans(text: str) -> list[tuple[int, int]]:

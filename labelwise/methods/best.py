@@ -28,7 +28,7 @@ MANY = 20_000  # documents from which on batches may be larger
 READ = 225_000  # documents that a transformer reads in training, all epochs together
 FEW_PASSES = 6  # epochs up to which steps may be larger
 ALIKE = 100_000  # documents up to which each is compared with all others
-BEGINNING, LONG = 40, 100  # words that texts are judged by once more, and how many more these have where that is done
+BEGINNING, LONG = 40, 100  # words that texts are judged by once more, and the mean length above which they are
 SHARE = 0.8  # of the budget that the transformer gets
 READING = 1 / 3  # of the time that reading may take where it is not trained; scoring what was read takes about as long
 LEAST = 500  # documents to learn from, else it is not worth the while
@@ -102,7 +102,8 @@ class Best(Ensemble, Decides):
 def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Choice:
     """What to blend, by the size of the corpus, the machine and the time there is."""
     words, labels = sum(len(document.text.split()) for document in train), int((count_labels(train) > 0).sum())
-    minutes, common = words * labels / PAIRS / 60 / cores(given.threads), {"seed": given.seed, "threads": given.threads}
+    long, common = words > LONG * len(train), {"seed": given.seed, "threads": given.threads}
+    minutes = (words + long * BEGINNING * len(train)) * labels / PAIRS / 60 / cores(given.threads)
     members: list[tuple[str, dict[str, Any]]] = [("linear", common), ("lexical", {})]
     why = ["one classifier per label, names of labels in the text"]
     if minutes > (given.budget or PATIENCE) / 2:
@@ -111,11 +112,11 @@ def choose(given: BestSettings, train: Corpus, dev: Corpus | None = None) -> Cho
     if len(train) <= ALIKE:
         members.append(("neighbours", {"threads": given.threads}))
         why[0] += ", labels of documents like it"
-    if words > LONG * len(train):
+    if long:
         # What a text is about stands at its beginning, in a title often; what else it mentions follows.
         begin = {"features": {"beginning": BEGINNING}}
         members += [(name, own | begin) for name, own in members if name != "lexical"]
-        why.append("classifiers and likeness by the beginnings of the texts too")
+        why.append("all of these but names by the beginnings of the texts too")
     reader = _reader(given, train, dev)
     if isinstance(reader, str):
         why.append(f"no transformer: {reader}")

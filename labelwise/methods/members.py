@@ -61,13 +61,13 @@ def reference(member: Path, home: Path) -> str:
 
 def called(members: Sequence[Member]) -> list[str]:
     """What members are called: by their method, and where several are of one, by the settings that tell them apart."""
-    settings, found = [flat(asdict(member.model.settings)) for member in members], []
-    for number, (member, own) in enumerate(zip(members, settings, strict=True), start=1):
+    found = []
+    for member in members:
         name = member.model.name
-        others = [given for other, given in zip(members, settings, strict=True) if other.model.name == name]
+        own, *others = (flat(asdict(one.model.settings)) for one in (member, *members) if one.model.name == name)
         told = [f"{key}={spelt(value)}" for key, value in own.items() if any(given[key] != value for given in others)]
-        found.append(name if len(others) == 1 else f"{name} ({', '.join(told) or f'member {number}'})")
-    return found
+        found.append(f"{name} ({', '.join(told)})" if told else name)
+    return [name if found.count(name) == 1 else f"{name}, member {number}" for number, name in enumerate(found, start=1)]
 
 
 def warn_of_unknown(folder: Path, labels: LabelSet) -> None:

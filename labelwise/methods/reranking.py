@@ -3,9 +3,9 @@
 Boosted trees see what each member says of a label and what the blend does, how many training documents have the label and how
 many are recent, whether it goes with the document's likeliest labels, in all training documents and in recent ones, how likely
 its children and siblings in the hierarchy are, and how sure the blend is. Numbers of documents are rounded, so that hardly a
-label has a number of its own: the trees learn about labels in general. They are fitted on the development documents, and used
-only if what each half of these teaches helps on the other, both taken together. Of zero labels nothing else is known, so they
-keep their order and only move as a group. numba is imported with this module.
+label has a number of its own: the trees learn about labels in general. They are fitted on the development documents, and not used
+if what each half of these teaches does harm on the other. Of zero labels nothing else is known, so they keep their order and
+only move as a group. numba is imported with this module.
 """
 
 from __future__ import annotations
@@ -63,20 +63,21 @@ class Ranker(NamedTuple):
     counts: np.ndarray  # (labels,), training documents, to the nearest power of two, its exponent
     recent: np.ndarray  # (labels,), tenths of them that are recent
     company: csr_array  # (labels, labels), the share of a label's training documents that have another label too
-    late: csr_array  # (labels, labels), the same of recent ones
+    late: csr_array | None  # (labels, labels), the same of recent ones; none in earlier versions, nor what a label's family says
     depths: np.ndarray  # (groups,), labels of each that are ranked again; none where no development document has one
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as plain arrays."""
         labels = {"counts": self.counts, "recent": self.recent, "depths": self.depths}
-        return {**self.trees._asdict(), **labels, **_arrays(self.company), **_arrays(self.late, "late_")}
+        late = {} if self.late is None else _arrays(self.late, "late_")
+        return {**self.trees._asdict(), **labels, **_arrays(self.company), **late}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Ranker:
-        """From what `arrays` gave, in earlier versions too: their trees ask for nothing that they did not know."""
-        trees, company = Boosted(*(arrays[name] for name in Boosted._fields)), _of_arrays(arrays)
-        late = _of_arrays(arrays, "late_") if "late_data" in arrays else csr_array(company.shape, dtype=company.dtype)
-        return cls(trees, arrays["counts"], arrays["recent"], company, late, arrays["depths"])
+        """From what `arrays` gave."""
+        late = _of_arrays(arrays, "late_") if "late_data" in arrays else None
+        trees = Boosted(*(arrays[name] for name in Boosted._fields))
+        return cls(trees, arrays["counts"], arrays["recent"], _of_arrays(arrays), late, arrays["depths"])
 
     def lesson(self, pools: Sequence[Pool], mix: Mix, parents: csr_array) -> Lesson:
         """What there is to learn from these documents, the last of them if they are too many."""
@@ -129,7 +130,7 @@ class Ranker(NamedTuple):
         return np.asarray(1 / (1 + np.exp(-np.clip(logits, -86, 15))))
 
     def features(self, found: Candidates, documents: int, places: np.ndarray, parents: csr_array) -> np.ndarray:
-        """(candidates, features) for the trees; what earlier versions did not know comes last, so that their trees still fit."""
+        """(candidates, features) for the trees."""
         known = places[found.columns]
         counts, recent = (np.where(known >= 0, own[known], 0) for own in (self.counts, self.recent))
         order = np.lexsort((-found.blend, found.rows))
@@ -140,21 +141,22 @@ class Ranker(NamedTuple):
         shape = (documents, len(self.counts))
         likely = csr_array((found.blend[top].astype(np.float32), (found.rows[top], known[top])), shape=shape)
         sure = np.asarray(likely.sum(axis=1)).ravel()
-        company, late = (
-            np.where(known >= 0, at(csr_array(likely @ own), found.rows, np.maximum(known, 0)), 0)
-            / np.maximum(sure[found.rows], FAINTEST)
-            for own in (self.company, self.late)
-        )
+
+        def goes_along(company: csr_array) -> np.ndarray:
+            together = at(csr_array(likely @ company), found.rows, np.maximum(known, 0))
+            return np.where(known >= 0, together, 0) / np.maximum(sure[found.rows], FAINTEST)
+
         best = np.zeros(documents)
         np.maximum.at(best, found.rows, found.blend)
         said = (_log_odds(scores) for scores in (*found.members, found.blend, best[found.rows]))
-        family = (_log_odds(scores) for scores in _family(found, parents))
-        told = [*said, counts, recent, company, sure[found.rows], late, *family]
+        told = [*said, counts, recent, goes_along(self.company), sure[found.rows]]
+        if self.late is not None:
+            told += [goes_along(self.late), *(_log_odds(scores) for scores in _family(found, parents))]
         return np.stack(told, axis=1, dtype=np.float32, casting="same_kind")
 
 
 def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, threads: int = 1) -> Ranker | None:
-    """A ranker, or none where it does not help on development documents that it has not seen."""
+    """A ranker, or none where it does harm on development documents that it has not seen."""
     k = train.info.k
     ranker = _untaught(train, np.array([RANKED * k * pool.gold.any() for pool in pools]))
     found, hits, features, start, gold = lesson = ranker.lesson(pools, mix, train.labels.parents())
@@ -166,7 +168,10 @@ def fit_ranker(pools: list[Pool], mix: Mix, train: Corpus, progress: Progress, t
         trees = boost(features[half], hits[half], start[half], TREES, progress, "see whether ranking again helps", threads)
         judged[other] += trees(features[other])
     old, new = (_quality(found.rows, logits, hits, gold, k) for logits in (start, _in_order(judged, found)))
-    return ranker.taught(lesson, progress, threads) if new > old else None
+    gain = new - old
+    # Half of the documents teach less than all: what is lost by less than a standard error is likely to be won in the end.
+    harmful = gain.sum() < -np.sqrt((gain**2).sum())
+    return None if harmful else ranker.taught(lesson, progress, threads)
 
 
 def _family(found: Candidates, parents: csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -252,14 +257,14 @@ def _company_of(by_label: csr_array, gold: csr_array, start: int) -> csr_array:
     return together
 
 
-def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> float:
-    """The mean nDCG@k over documents with gold labels; of equal log-odds, hits come last."""
+def _quality(rows: np.ndarray, logits: np.ndarray, hits: np.ndarray, gold: np.ndarray, k: int) -> np.ndarray:
+    """nDCG@k of each document with gold labels; of equal log-odds, hits come last."""
     order = np.lexsort((hits, -logits, rows))
     rank = np.arange(len(order)) - np.searchsorted(rows, np.arange(len(gold)))[rows]
     first = np.zeros((len(gold), k), dtype=bool)
     first[rows[rank < k], rank[rank < k]] = hits[order][rank < k]
     inside = gold > 0
-    return float(ndcg(first[inside], gold[inside], k).mean()) if inside.any() else 0.0
+    return ndcg(first[inside], gold[inside], k)
 
 
 def _arrays(matrix: csr_array, mark: str = "") -> dict[str, np.ndarray]:
