@@ -74,5 +74,6 @@ if __name__ == "__main__":
         splits = labelwise.read_corpus(Path(given.data) / given.corpus)
         readers = [load(folder) for folder in given.readers]
         found = judge([mean_of(readers)] if given.mean else readers, splits, given.threads)
-    names = [folder.name for folder in given.readers]
-    record("readers", corpus=given.corpus, readers=names, mean=given.mean, **found)
+    told = {"readers": [folder.name for folder in given.readers], "mean": given.mean}
+    told["trained"] = any(not reader.settings.encoder.kept for reader in readers)  # type: ignore[attr-defined]
+    record("readers", corpus=given.corpus, **told, **found)

@@ -1,7 +1,8 @@
 """What was tried with labels that are read and a transformer that is trained: neighbours, distillation, averaged weights.
 
-None of it is in the library, so parts of that are replaced here. Each look at the development documents judges the weights and
-their running means, since a mean changes nothing of a training. Settings that differ from the method's own come with --set.
+The first two are not in the library, so parts of that are replaced here. Each look at the development documents judges the
+weights and their running means (`training.average` would need a training of its own for each share). Settings that differ from
+the method's own come with --set.
 """
 
 from __future__ import annotations

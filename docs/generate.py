@@ -139,11 +139,13 @@ def calibration_page() -> dict[str, str]:
 
 def ensembles_page() -> dict[str, str]:
     """The page about ensembles with what ranking again gives made anew."""
-    newest = {(line["corpus"], bool(line["readers"])): line for line in _of("readers") if "blended" in line}
+    lines = [line for line in _of("readers") if "trained" in line and not line["mean"]]
+    newest = {(line["corpus"], len(line["readers"]), line["trained"]): line for line in lines}
+    kinds = {(0, False): "no reader", (1, False): "a reader that is not trained", (1, True): "a reader that is trained"}
     rows = []
     for corpus in MAIN_CORPORA:
-        for reader, members in ((False, "no reader"), (True, "a reader that is not trained")):
-            if line := newest.get((corpus, reader)):
+        for kind, members in kinds.items():
+            if line := newest.get((corpus, *kind)):
                 key = next(key for key in line["groups"]["all"] if key.startswith("ndcg"))
                 pairs = ([line[part][group][key] for part in ("blended", "groups")] for group in GROUPS)
                 rows.append((f"{corpus}, {members}", *(f"{old:.1f} → {new:.1f}" for old, new in pairs)))
