@@ -73,7 +73,7 @@ class EnsembleSettings:
     weights: Literal["search", "regression", "equal"] = "search"
     """Weights that are not given are found on the development documents, for means or for a regression, or equal."""
     rerank: bool = False
-    """Let boosted trees rank the likeliest labels again, where that helps on development documents that they have not seen.
+    """Let boosted trees rank the likeliest labels again, unless that does harm on development documents they have not seen.
     Without labels of development documents, or with equal weights, they have nothing to learn from."""
     given: GivenWeights = field(default_factory=GivenWeights)
     self_contained: bool = False
